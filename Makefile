@@ -1,0 +1,33 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install run test check help clean
+
+help:  ## Say what the targets do
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
+
+install: .venv/installed  ## Make .venv with the package in it
+
+run: .venv/installed  ## Watch CLARE learn the embedded stream beside three references
+	$(BIN)/clare compare quickdraw --methods clare,finetune,linear,simplecil --out runs/quickdraw
+
+test: .venv/tested  ## Run all tests; skipped ones are named with the reason
+	$(BIN)/python -m pytest
+
+check: .venv/tested  ## Format, lint and types
+	$(BIN)/ruff format --check src tests scripts
+	$(BIN)/ruff check src tests scripts
+	$(BIN)/mypy
+
+clean:  ## Remove .venv and the demonstration's run
+	rm -rf .venv runs/quickdraw
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "clare needs Python 3.11 or newer, this is %s; run make PYTHON=/path/to/python3.11 …" % sys.version.split()[0])'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/tested: .venv/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

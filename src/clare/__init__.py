@@ -1,0 +1,19 @@
+"""Class-incremental continual learning with sparse, disjoint adapter updates on a frozen vision transformer."""
+
+from typing import TYPE_CHECKING, Any
+
+from clare.version import __version__
+
+if TYPE_CHECKING:
+    from clare.learner import Learner, create, load
+
+__all__ = ["Learner", "__version__", "create", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the heavy parts when they are first asked for, so that `clare doctor` starts without them."""
+    if name in ("Learner", "create", "load"):
+        from clare import learner
+
+        return getattr(learner, name)
+    raise AttributeError(f"module 'clare' has no attribute '{name}'")

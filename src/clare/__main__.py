@@ -1,0 +1,5 @@
+"""`python -m clare`."""
+
+from clare.cli.main import main
+
+main()

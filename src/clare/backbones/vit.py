@@ -1,0 +1,174 @@
+"""A frozen plain timm ViT with its normalisation and its fingerprint."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, cast
+
+import timm
+import torch
+from pydantic import Field
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from timm.models.vision_transformer import VisionTransformer
+
+from clare.errors import BackboneError, nearest
+from clare.settings import Settings
+
+EMBEDDED = "quickdraw-vit"
+EMBEDDED_ARCHITECTURE: dict[str, Any] = {
+    "img_size": 28,
+    "patch_size": 7,
+    "in_chans": 1,
+    "embed_dim": 192,
+    "depth": 6,
+    "num_heads": 3,
+}
+EMBEDDED_WEIGHTS = "backbones/embedded/quickdraw_vit.safetensors"
+
+
+class BackboneSettings(Settings):
+    """Which pretrained vision transformer to freeze."""
+
+    name: str = Field(
+        EMBEDDED, description=f"A timm name with its tag, or '{EMBEDDED}' for the drawing model in the package."
+    )
+    weights: str = Field(
+        "pretrained", description="'pretrained' (timm's or the package's), 'random', or a safetensors file."
+    )
+    image_size: int | None = Field(None, ge=8, le=1024, description="Side of the input; none keeps the model's own.")
+    architecture: dict[str, int] = Field(
+        {}, description="Sizes given to timm when the weights are random or a file, such as depth or embed_dim."
+    )
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A frozen ViT, how its inputs are normalised, and what identifies it."""
+
+    vit: VisionTransformer
+    settings: BackboneSettings | None
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    fingerprint: str
+
+    @property
+    def image_size(self) -> int:
+        """Side of the square input."""
+        return int(self.vit.patch_embed.img_size[0])
+
+    @property
+    def channels(self) -> int:
+        """Input channels: 3 for colour, 1 for grey."""
+        return int(self.vit.patch_embed.proj.in_channels)
+
+
+def load_backbone(settings: BackboneSettings) -> Backbone:
+    """Build the ViT that the settings name, load its weights and freeze it."""
+    vit = _create(settings)
+    if settings.weights not in ("pretrained", "random"):
+        _load_weights(vit, Path(settings.weights))
+    elif settings.name == EMBEDDED and settings.weights == "pretrained":
+        _load_weights(vit, Path(str(files("clare") / EMBEDDED_WEIGHTS)))
+    return freeze(vit, settings)
+
+
+def build_embedded(**sizes: Any) -> VisionTransformer:
+    """Build the drawing model with random weights; sizes other than its own make a smaller or larger one."""
+    vit = _require_vit(timm.create_model("vit_tiny_patch16_224", num_classes=0, **{**EMBEDDED_ARCHITECTURE, **sizes}))
+    vit.pretrained_cfg = {}  # type: ignore[assignment]
+    return vit
+
+
+def _create(settings: BackboneSettings) -> VisionTransformer:
+    """Build the model, with timm's pretrained weights only when it has some and no file replaces them."""
+    name = settings.name
+    sizes: dict[str, Any] = dict(settings.architecture)
+    if settings.image_size is not None:
+        sizes["img_size"] = settings.image_size
+    base = name.split(".")[0]
+    if name != EMBEDDED and not timm.is_model(base):
+        known = [*timm.list_models("vit_*"), EMBEDDED]
+        raise BackboneError(
+            f"timm knows no model '{name}'{nearest(base, known)}; `backbone.name` takes a timm name or '{EMBEDDED}'"
+        )
+    fetch = name != EMBEDDED and settings.weights == "pretrained"
+    try:
+        if name == EMBEDDED:
+            return build_embedded(**sizes)
+        model = timm.create_model(name, pretrained=fetch, num_classes=0, **sizes)
+    except Exception as error:
+        if not fetch:
+            raise BackboneError(f"timm could not build '{name}': {error}; check `backbone.architecture`") from error
+        raise BackboneError(
+            f"the weights of '{name}' could not be fetched ({type(error).__name__}); "
+            "connect once, or set `backbone.weights` to a local safetensors file"
+        ) from error
+    return _require_vit(model)
+
+
+def _require_vit(model: object) -> VisionTransformer:
+    """Return the model when it is a plain ViT, or say what it is instead."""
+    if not isinstance(model, VisionTransformer):
+        raise BackboneError(
+            f"the backbone is a {type(model).__name__}, not a timm VisionTransformer; "
+            "choose a model such as vit_base_patch16_224"
+        )
+    return model
+
+
+def _load_weights(vit: VisionTransformer, path: Path) -> None:
+    """Load a safetensors file whose keys and shapes are exactly the model's."""
+    if not path.is_file():
+        raise BackboneError(f"there is no weights file {path}; set `backbone.weights` to an existing safetensors file")
+    try:
+        weights = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise BackboneError(
+            f"{path} is not a readable safetensors file ({error}); convert or fetch it again"
+        ) from error
+    expected = vit.state_dict()
+    missing = sorted(expected.keys() - weights.keys())
+    unknown = sorted(weights.keys() - expected.keys())
+    reshaped = sorted(key for key in expected.keys() & weights.keys() if expected[key].shape != weights[key].shape)
+    if missing or unknown or reshaped:
+        parts = [("missing", missing), ("unknown", unknown), ("of another shape", reshaped)]
+        detail = "; ".join(
+            f"{len(keys)} {what} ({', '.join(keys[:3])}{', …' if len(keys) > 3 else ''})"
+            for what, keys in parts
+            if keys
+        )
+        raise BackboneError(
+            f"{path} does not fit the backbone: {detail}; check `backbone.name` and `backbone.image_size`"
+        )
+    vit.load_state_dict({key: value.to(expected[key].dtype) for key, value in weights.items()})
+
+
+def freeze(vit: object, settings: BackboneSettings | None) -> Backbone:
+    """Freeze a ViT that is already built and loaded, dropping its classifier."""
+    model = _require_vit(vit)
+    if int(model.num_classes) != 0:
+        model.reset_classifier(0)
+    model.requires_grad_(False).eval()
+    channels = int(model.patch_embed.proj.in_channels)
+    config = cast(dict[str, Any], model.pretrained_cfg or {})
+    mean, std = (_per_channel(config.get(key, (0.5,)), channels) for key in ("mean", "std"))
+    return Backbone(model, settings, mean, std, fingerprint(model))
+
+
+def _per_channel(values: Sequence[float], channels: int) -> tuple[float, ...]:
+    """Return one value for each channel: timm names three for colour even when the model is built for grey."""
+    if len(values) == channels:
+        return tuple(float(value) for value in values)
+    return (sum(values) / len(values),) * channels
+
+
+def fingerprint(vit: VisionTransformer) -> str:
+    """Return a hash over names, shapes and bytes of all weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(vit.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

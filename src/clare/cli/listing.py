@@ -1,0 +1,77 @@
+"""`clare presets` and `clare methods`."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+from rich.console import Console
+from rich.table import Table
+
+from clare.methods import METHODS
+from clare.presets.load import make_experiment, preset_names, read_preset
+from clare.settings import Settings
+
+
+def list_presets(console: Console, name: str | None) -> None:
+    """Print one line per preset, or all settings of one."""
+    if name is None:
+        table = Table("preset", "what it is", box=None, pad_edge=False)
+        for preset in preset_names():
+            table.add_row(preset, str(read_preset(preset).get("description", "")))
+        console.print(table)
+        console.print("\n`clare presets NAME` shows all settings of one; `clare train NAME` runs it.", highlight=False)
+        return
+    console.print_json(make_experiment(name).model_dump_json())
+
+
+def list_methods(console: Console, name: str | None) -> None:
+    """Print one line per method, or all settings of one."""
+    if name is None:
+        table = Table("method", "what it does", box=None, pad_edge=False)
+        for known in METHODS:
+            table.add_row(known, METHODS.get(known).summary)
+        console.print(table)
+        console.print("\n`clare methods NAME` shows all settings of one.", highlight=False)
+        return
+    method = METHODS.get(name)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("setting", "default", "allowed", "what it is"):
+        table.add_column(heading, no_wrap=heading == "setting")
+    for key, default, allowed, description in describe(method.settings_type, "method."):
+        table.add_row(key, default, allowed, description)
+    console.print(f"{name}: {method.summary}\n", highlight=False)
+    console.print(table)
+
+
+def describe(kind: type[Settings], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield key, default, allowed values and description of every setting, nested ones included."""
+    for name, field in kind.model_fields.items():
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, Settings):
+            yield from describe(annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name, str(field.get_default()), allowed_values(field), field.description or ""
+
+
+def allowed_values(field: FieldInfo) -> str:
+    """Say what a field accepts: its choices, or its bounds."""
+    annotation: Any = field.annotation
+    choices = get_args(annotation)
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return " | ".join(choices)
+    bounds = [text for item in field.metadata for text in _bounds(item)]
+    return ", ".join(bounds) or str(getattr(annotation, "__name__", annotation))
+
+
+def _bounds(item: object) -> Iterator[str]:
+    """Yield the bounds that one piece of a field's metadata sets."""
+    match item:
+        case Ge(ge=bound):
+            yield f"≥ {bound}"
+        case Gt(gt=bound):
+            yield f"> {bound}"
+        case Le(le=bound):
+            yield f"≤ {bound}"
+        case Lt(lt=bound):
+            yield f"< {bound}"

@@ -1,0 +1,138 @@
+"""The command line; a command's signature is its interface.
+
+Commands import what they need when they run, so that `clare doctor` works where torchvision cannot be imported.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from clare.errors import ClareError
+
+app = typer.Typer(
+    help="Class-incremental learning on a frozen vision transformer: train, compare and look at methods.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+console = Console()
+errors = Console(stderr=True)
+
+Preset = Annotated[str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")]
+Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold runs.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as method.sparsity=0.9; repeatable."),
+]
+Seed = Annotated[
+    int | None, typer.Option(help="Seed of the class order and of every draw; the preset's when left out.")
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and count them.")]
+
+
+@app.command()
+def train(
+    preset: Preset,
+    method: Annotated[str | None, typer.Option(help="A method's name (see `clare methods`).")] = None,
+    set_: Overrides = None,
+    seed: Seed = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/PRESET/METHOD-SEED when left out.")] = None,
+    skip_bad_images: SkipBad = False,
+) -> None:
+    """Run one method over a preset's stream; the same command goes on after an interruption."""
+    from clare.cli.train import train_command
+
+    train_command(console, preset, method, _overrides(set_, skip_bad_images), seed, out)
+
+
+@app.command()
+def compare(
+    preset: Preset,
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas; the first is the reference.")],
+    set_: Overrides = None,
+    seed: Seed = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for all runs; runs/PRESET when left out.")] = None,
+    skip_bad_images: SkipBad = False,
+) -> None:
+    """Run several methods over the same stream and compare them in a table, plots and one page."""
+    from clare.cli.train import compare_command
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    compare_command(console, preset, names, _overrides(set_, skip_bad_images), seed, out)
+
+
+@app.command()
+def presets(name: Annotated[str | None, typer.Argument(help="Show all settings of this preset.")] = None) -> None:
+    """List the presets, or show one with every setting."""
+    from clare.cli.listing import list_presets
+
+    list_presets(console, name)
+
+
+@app.command()
+def methods(name: Annotated[str | None, typer.Argument(help="Show all settings of this method.")] = None) -> None:
+    """List the methods, or show one with every setting, its default, its bounds and what it means."""
+    from clare.cli.listing import list_methods
+
+    list_methods(console, name)
+
+
+@app.command()
+def show(runs: Runs) -> None:
+    """Print the tables of runs: accuracy after each task, and how runs differ."""
+    from clare.cli.reports import show_command
+
+    show_command(console, runs)
+
+
+@app.command()
+def plot(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the pictures and the page.")]) -> None:
+    """Draw runs: PNG pictures, summary.json and one self-contained page."""
+    from clare.cli.reports import plot_command
+
+    plot_command(console, runs, out)
+
+
+@app.command()
+def doctor() -> None:
+    """Check that everything clare needs is installed and works together, and say what to do if not."""
+    from clare.cli.doctor import doctor_command
+
+    raise typer.Exit(doctor_command(console))
+
+
+@app.command()
+def pretrain(
+    out: Annotated[Path, typer.Option(help="File for the weights, ending in .safetensors.")],
+    set_: Overrides = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Train the embedded drawing backbone on the 145 classes outside the embedded stream."""
+    from clare.cli.pretrain import pretrain_command
+
+    pretrain_command(console, out, set_ or [], device)
+
+
+def _overrides(set_: list[str] | None, skip_bad_images: bool) -> list[str]:
+    """Return all overrides as the user could have written them with --set."""
+    return [*(set_ or []), *(["data.skip_bad_images=true"] if skip_bad_images else [])]
+
+
+def main() -> None:
+    """Run the command line; an error the user can act on is one sentence and exit code 2."""
+    try:
+        app()
+    except ClareError as error:
+        errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        errors.print("interrupted; run the same command again to go on")
+        sys.exit(130)
+
+
+def _escaped(text: str) -> str:
+    """Keep brackets in a message from being read as markup."""
+    return text.replace("[", "\\[")

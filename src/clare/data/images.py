@@ -1,0 +1,115 @@
+"""The one place where encoded images become uint8 arrays."""
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from clare.errors import DataError
+
+Pixels = npt.NDArray[np.uint8]
+
+IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+# A closed list: Pillow would otherwise hand some files to outside programs, such as PostScript to Ghostscript.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+# Warning filters belong to the whole process, so two threads must not change them at the same time.
+_FILTERS_LOCK = threading.Lock()
+
+
+def decode_image(source: Path | bytes, channels: int, name: str = "") -> Pixels:
+    """Decode an image upright and on white to uint8 (channels, height, width); 3 channels are RGB, 1 is grey."""
+    if channels not in (1, 3):
+        raise DataError(f"an image cannot have {channels} channels here; ask for 1 (grey) or 3 (RGB)")
+    shown = name or (str(source) if isinstance(source, Path) else "the image")
+    try:
+        return to_pixels(_open_upright(source.read_bytes() if isinstance(source, Path) else source), channels)
+    except Exception as error:  # decoders fail on damaged bytes with almost every kind of exception
+        raise DataError(
+            f"'{shown}' cannot be read as an image ({_reason(error)}); replace or remove it, or pass --skip-bad-images"
+        ) from None
+
+
+def to_pixels(image: Image.Image, channels: int) -> Pixels:
+    """Return a picture of any mode on white as uint8 (channels, height, width)."""
+    pixels = np.asarray(_on_white(image).convert("RGB" if channels == 3 else "L"))
+    return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))
+
+
+def shrink_image(image: Pixels, shorter_side: int) -> Pixels:
+    """Resize a (channels, height, width) image so that its shorter side is `shorter_side`, unless it is no larger."""
+    height, width = image.shape[1:]
+    shorter = min(height, width)
+    if shorter <= shorter_side:
+        return image
+    new_height, new_width = shorter_side * height // shorter, shorter_side * width // shorter
+    # One axis at a time: which axis Pillow takes first, and so the rounding, depends on its version.
+    narrowed = [Image.fromarray(plane).resize((new_width, height), Image.Resampling.BICUBIC) for plane in image]
+    return np.stack([np.asarray(plane.resize((new_width, new_height), Image.Resampling.BICUBIC)) for plane in narrowed])
+
+
+def _open_upright(content: bytes) -> Image.Image:
+    """Open, decode and turn an image as its EXIF orientation asks."""
+    with _quiet_pillow():
+        image: Image.Image = Image.open(BytesIO(content), formats=_FORMATS)
+    image.load()
+    with _quiet_pillow():
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    turn = _UPRIGHT.get(orientation) if isinstance(orientation, int) else None
+    return image if turn is None else image.transpose(turn)
+
+
+@contextmanager
+def _quiet_pillow() -> Iterator[None]:
+    """Silence warnings about odd metadata, and raise the one about a decompression bomb."""
+    with _FILTERS_LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """Turn any mode into opaque RGB."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    white = Image.new("RGBA", image.size, "white")
+    white.alpha_composite(image.convert("RGBA"))
+    return white.convert("RGB")
+
+
+def _eight_bits(wide: npt.NDArray[np.generic]) -> Pixels:
+    """Bring integers from 0..65535, and floats from 0..1 or 0..255, to 0..255; what lies outside is clipped."""
+    values = np.nan_to_num(wide.astype(np.float64))
+    if np.issubdtype(wide.dtype, np.integer):
+        values = values / 257
+    elif values.max() <= 1:
+        values = values * 255
+    return np.round(values).clip(0, 255).astype(np.uint8)
+
+
+def _reason(error: Exception) -> str:
+    """Say in a clause why Pillow refused an image."""
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return f"it has more than {Image.MAX_IMAGE_PIXELS} pixels"
+    if isinstance(error, UnidentifiedImageError):
+        return f"it is damaged, or none of {', '.join(_FORMATS)}"
+    return str(error) or type(error).__name__

@@ -1,0 +1,155 @@
+"""What happens to a batch of images before the backbone sees it."""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from clare.data.resample import Kernel, apply_weights, crop_resize, to_levels, window_weights
+from clare.data.store import Canvas
+from clare.errors import DataError
+from clare.settings import Settings
+
+NUM_TRIES = 10
+NUM_CROP_DRAWS = 2 * NUM_TRIES + 2
+NUM_AFFINE_DRAWS = 5
+
+
+class TransformSettings(Settings):
+    """Size, augmentation and normalisation of images."""
+
+    image_size: int = Field(224, ge=1, description="Side of the square that the backbone sees.")
+    resize: int = Field(256, ge=1, description="Shorter side before the centre crop; `image_size` cuts no border.")
+    train: Literal["crop", "affine", "none"] = Field(
+        "crop", description="Augmentation: random crops, random affine maps, or the test transform."
+    )
+    crop_scale: tuple[float, float] = Field((0.05, 1.0), description="Least and greatest share of the area in a crop.")
+    crop_ratio: tuple[float, float] = Field((3 / 4, 4 / 3), description="Least and greatest width by height of a crop.")
+    flip: float = Field(0.5, ge=0, le=1, description="Probability of mirroring left and right.")
+    rotation: float = Field(15.0, ge=0, le=180, description="Greatest rotation in degrees, for 'affine'.")
+    zoom: float = Field(0.15, ge=0, lt=1, description="Greatest change of size as a share, for 'affine'.")
+    shift: float = Field(0.1, ge=0, le=1, description="Greatest shift as a share of the side, for 'affine'.")
+    shear: float = Field(10.0, ge=0, lt=90, description="Greatest horizontal shear in degrees, for 'affine'.")
+    train_kernel: Kernel = Field("bilinear", description="Filter that resizes random crops.")
+    test_kernel: Kernel = Field("bicubic", description="Filter that resizes before the centre crop.")
+    normalise: Literal["none", "backbone"] = Field(
+        "none", description="Whether pixels in 0..1 are normalised as in the backbone's pretraining."
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "TransformSettings":
+        """Refuse ranges that are upside down and a crop that is larger than the image."""
+        if self.resize < self.image_size:
+            raise ValueError(f"resize {self.resize} is less than image_size {self.image_size}; raise resize")
+        if not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
+            raise ValueError(f"crop_scale {self.crop_scale} must rise within 0..1")
+        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
+            raise ValueError(f"crop_ratio {self.crop_ratio} must be positive and rise")
+        return self
+
+
+class Transforms:
+    """Turns canvases into float images, at random for training and always alike for testing."""
+
+    def __init__(self, settings: TransformSettings, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        """Take the mean and spread of each channel in the backbone's pretraining."""
+        self.settings = settings
+        self._mean = torch.tensor(mean, dtype=torch.float32)[:, None, None]
+        self._std = torch.tensor(std, dtype=torch.float32)[:, None, None]
+
+    def train(self, canvas: Canvas, generator: torch.Generator) -> Tensor:
+        """Return an augmented batch of float32 (B, C, S, S); the same generator state gives the same batch."""
+        settings = self.settings
+        device = canvas.pixels.device
+        if settings.train == "none":
+            return self.test(canvas)
+        num_draws = NUM_CROP_DRAWS if settings.train == "crop" else NUM_AFFINE_DRAWS
+        draws = torch.rand(
+            len(canvas.pixels), num_draws + 1, generator=generator, device=generator.device, dtype=torch.float64
+        ).to(device, non_blocking=True)
+        flip = draws[:, -1] < settings.flip
+        if settings.train == "crop":
+            sizes = canvas.sizes.to(device, non_blocking=True)
+            boxes = crop_boxes(sizes, draws[:, :-1], settings.crop_scale, settings.crop_ratio)
+            images = crop_resize(canvas, boxes, settings.image_size, settings.train_kernel, flip)
+        else:
+            centred = resize_centre_crop(canvas, settings.resize, settings.image_size, settings.test_kernel)
+            maps = affine_maps(draws[:, :-1] * 2 - 1, flip, settings)
+            grid = F.affine_grid(maps.float(), list(centred.shape), align_corners=False)
+            images = F.grid_sample(to_levels(centred), grid, padding_mode="zeros", align_corners=False)
+        return self._finish(images)
+
+    def test(self, canvas: Canvas) -> Tensor:
+        """Return the batch resized by the shorter side and cropped at the centre, as float32 (B, C, S, S)."""
+        settings = self.settings
+        return self._finish(resize_centre_crop(canvas, settings.resize, settings.image_size, settings.test_kernel))
+
+    def _finish(self, images: Tensor) -> Tensor:
+        """Round to the 8 bits that an image file has, and scale to 0..1 or as in pretraining."""
+        images = to_levels(images) / 255
+        if self.settings.normalise == "none":
+            return images
+        if images.shape[1] != len(self._mean):
+            raise DataError(
+                f"the images have {images.shape[1]} channels and the backbone {len(self._mean)}; make `channels` agree"
+            )
+        mean, std = (values.to(images.device, non_blocking=True) for values in (self._mean, self._std))
+        return (images - mean) / std
+
+
+def crop_boxes(sizes: Tensor, draws: Tensor, scale: tuple[float, float], ratio: tuple[float, float]) -> Tensor:
+    """Turn 22 uniform draws per image into the boxes (top, left, height, width) of torchvision's RandomResizedCrop."""
+    height, width = sizes[:, :1], sizes[:, 1:]
+    area = height * width * (scale[0] + (scale[1] - scale[0]) * draws[:, :NUM_TRIES])
+    log_low, log_high = math.log(ratio[0]), math.log(ratio[1])
+    ratios = torch.exp(log_low + (log_high - log_low) * draws[:, NUM_TRIES : 2 * NUM_TRIES])
+    fallback_height, fallback_width = _fallback(height, width, ratio)
+    # The fallback comes last, so that the first candidate that fits is always there.
+    widths = torch.cat([(area * ratios).sqrt().round().long(), fallback_width], dim=1)
+    heights = torch.cat([(area / ratios).sqrt().round().long(), fallback_height], dim=1)
+    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+    first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
+    box_height, box_width = heights.gather(1, first), widths.gather(1, first)
+    room_y, room_x = height - box_height, width - box_width
+    top = (draws[:, -2:-1] * (room_y + 1)).long()
+    left = (draws[:, -1:] * (room_x + 1)).long()
+    is_fallback = first == NUM_TRIES
+    top, left = torch.where(is_fallback, room_y // 2, top), torch.where(is_fallback, room_x // 2, left)
+    return torch.cat([top, left, box_height, box_width], dim=1)
+
+
+def _fallback(height: Tensor, width: Tensor, ratio: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Return height and width of the largest box within the ratios."""
+    tallest = (width.double() / ratio[0]).round().long().clamp(min=1)
+    widest = (height.double() * ratio[1]).round().long().clamp(min=1)
+    return torch.minimum(height, tallest), torch.minimum(width, widest)
+
+
+def resize_centre_crop(canvas: Canvas, resize: int, image_size: int, kernel: Kernel) -> Tensor:
+    """Resize the shorter side to `resize` and keep the central square, as float32 in 0..255."""
+    sizes = canvas.sizes.to(canvas.pixels.device, non_blocking=True)
+    resized = resize * sizes // sizes.amin(dim=1, keepdim=True)
+    offsets = ((resized - image_size) / 2).round().long()
+    start = torch.zeros_like(sizes[:, 0])
+    weights_y, weights_x = (
+        window_weights(start, sizes[:, axis], resized[:, axis], offsets[:, axis], image_size, in_size, kernel)
+        for axis, in_size in enumerate(canvas.pixels.shape[2:])
+    )
+    return apply_weights(canvas.pixels, weights_y, weights_x)
+
+
+def affine_maps(draws: Tensor, flip: Tensor, settings: TransformSettings) -> Tensor:
+    """Turn 5 draws in -1..1 per image into (B, 2, 3) maps from places in the result to places in the image."""
+    angle = draws[:, 0] * math.radians(settings.rotation)
+    slope = torch.tan(draws[:, 1] * math.radians(settings.shear))
+    shrink = 1 / (1 + draws[:, 2] * settings.zoom)
+    shift = 2 * settings.shift * draws[:, 3:5]
+    mirror = torch.where(flip, -1.0, 1.0).to(draws.dtype)
+    cosine, sine = torch.cos(angle), torch.sin(angle)
+    row_x = torch.stack([mirror * (cosine + slope * sine), mirror * (slope * cosine - sine)], dim=1)
+    row_y = torch.stack([sine, cosine], dim=1)
+    linear = torch.stack([row_x, row_y], dim=1) * shrink[:, None, None]
+    return torch.cat([linear, -linear @ shift[:, :, None]], dim=2)

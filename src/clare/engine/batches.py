@@ -1,0 +1,36 @@
+"""Batches as lists of positions: full shapes, seeded order, padding with weight zero."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """One rank's part of a batch."""
+
+    positions: Tensor
+    """Positions in the data, shape (B,); padding repeats the first position."""
+    weights: Tensor
+    """One for a sample, zero for padding, shape (B,)."""
+    num_samples: int
+    """Samples in the whole batch, over all ranks."""
+
+
+def batches(order: Tensor, batch_size: int, rank: int, world_size: int) -> Iterator[Batch]:
+    """Cut an order into batches that all have the same shape on every rank."""
+    share = -(-batch_size // world_size)
+    for start in range(0, len(order), batch_size):
+        whole = order[start : start + batch_size]
+        own = whole[rank::world_size]
+        positions = order[:1].repeat(share)
+        positions[: len(own)] = own
+        weights = torch.zeros(share)
+        weights[: len(own)] = 1
+        yield Batch(positions, weights, len(whole))
+
+
+def shuffled(num_samples: int, generator: torch.Generator) -> Tensor:
+    """Return the positions of all samples in random order."""
+    return torch.randperm(num_samples, generator=generator)

@@ -1,0 +1,68 @@
+"""The processes that learn together: launched and placed by Fabric, reduced by hand."""
+
+from contextlib import AbstractContextManager
+
+import torch
+import torch.distributed as dist
+from lightning.fabric import Fabric
+from torch import Tensor
+
+from clare.engine.settings import EngineSettings
+from clare.errors import SettingsError
+
+
+class Ranks:
+    """This process among its peers, its device and its precision."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        accelerator = resolve_device(settings.device)
+        bf16 = settings.precision == "bf16" or (settings.precision == "auto" and accelerator == "cuda")
+        self.fabric = Fabric(
+            accelerator=accelerator,
+            devices=settings.num_devices,
+            strategy="ddp" if settings.num_devices > 1 else "auto",
+            precision="bf16-mixed" if bf16 else "32-true",
+        )
+        self.precision = "bf16" if bf16 else "fp32"
+
+    def launch(self) -> None:
+        """Start the other processes, if there are any; each runs the same command."""
+        self.fabric.launch()
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        return self.fabric.device
+
+    @property
+    def rank(self) -> int:
+        """This process's number, from zero."""
+        return self.fabric.global_rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes learn together."""
+        return self.fabric.world_size
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Compute in the chosen precision."""
+        return self.fabric.autocast()
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Add a tensor up over all processes, in place."""
+        if self.world_size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def barrier(self) -> None:
+        """Wait for the other processes."""
+        self.fabric.barrier()
+
+
+def resolve_device(device: str) -> str:
+    """Resolve `auto`, and refuse a GPU that is not there."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("`engine.device` is cuda, but PyTorch sees no GPU; use auto or cpu, or run `clare doctor`")
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return device

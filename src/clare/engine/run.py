@@ -1,0 +1,136 @@
+"""An experiment from stream to record; the same call again goes on where it stopped."""
+
+import platform
+import time
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clare.backbones.vit import Backbone, load_backbone
+from clare.data.sources import Dataset, load_dataset
+from clare.data.stream import Stream, make_stream
+from clare.data.transforms import Transforms
+from clare.engine.context import Context, Listener
+from clare.engine.evaluate import accuracies, count_parameters, evaluate
+from clare.engine.folder import RunFolder
+from clare.engine.learn import learn_task
+from clare.engine.ranks import Ranks
+from clare.errors import DivergedError, SettingsError
+from clare.methods.base import METHODS, Capacity, Method
+from clare.model.folder import save_model
+from clare.presets.schema import Experiment
+from clare.version import __version__
+
+
+def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> None:
+    """Run a method over a stream, or the rest of it, and write everything into the folder."""
+    ranks = Ranks(experiment.engine)
+    ranks.launch()
+    if experiment.engine.threads:
+        torch.set_num_threads(experiment.engine.threads)
+    run = RunFolder(folder, writes=ranks.rank == 0)
+    run.open(experiment.model_dump(mode="json"), environment(ranks))
+    ranks.barrier()
+    backbone = load_backbone(experiment.backbone)
+    transforms = make_transforms(experiment, backbone)
+    context = Context(ranks, transforms, experiment.engine, experiment.seed, listener)
+    stream = make_stream(_load(experiment, backbone, ranks), experiment.stream, experiment.seed)
+    method = METHODS.get(experiment.method_name)(backbone, experiment.method_settings(), experiment.seed)
+    method.to(ranks.device)
+    _take_up(run, method, stream, backbone)
+    for task in stream.tasks[run.next_task :]:
+        _one_task(context, run, method, stream, task.index)
+    if not run.has_ended:
+        if run.writes:
+            save_model(folder / "model", method, backbone, transforms.settings)
+        run.event("end", time=time.time())
+        run.end()
+    ranks.barrier()
+
+
+def make_transforms(experiment: Experiment, backbone: Backbone) -> Transforms:
+    """Build the transforms, whose images must have the backbone's size."""
+    size = experiment.transforms.image_size
+    if size != backbone.image_size:
+        raise SettingsError(
+            f"`transforms.image_size` is {size}, but the backbone takes {backbone.image_size}; "
+            "make them equal, or set `backbone.image_size`"
+        )
+    return Transforms(experiment.transforms, backbone.mean, backbone.std)
+
+
+def _load(experiment: Experiment, backbone: Backbone, ranks: Ranks) -> Dataset:
+    """Decode the data set with the backbone's channels and put it where the computing is done."""
+    settings = experiment.data.model_copy(update={"channels": backbone.channels})
+    dataset = load_dataset(settings)
+    return replace(dataset, train=dataset.train.to(ranks.device), test=dataset.test.to(ranks.device))
+
+
+def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone) -> None:
+    """Put the method where the run stopped, or record that the run begins."""
+    snapshot = run.snapshot()
+    if snapshot is not None:
+        method.restore(snapshot)
+    if run.is_new:
+        capacity = method.capacity()
+        run.event(
+            "start",
+            time=time.time(),
+            method=method.name,
+            classes=list(stream.classes),
+            task_sizes=[len(task.classes) for task in stream.tasks],
+            num_coordinates=capacity.num_coordinates if capacity else None,
+            backbone_hash=backbone.fingerprint,
+        )
+        run.commit_record()
+
+
+def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, index: int) -> None:
+    """Learn a task, evaluate, record, commit."""
+    task = stream.tasks[index]
+    context.listener.task(index, len(stream.tasks), task.classes)
+    started = time.perf_counter()
+    try:
+        learn_task(context, method, task, run)
+    except DivergedError:
+        run.rewind()
+        raise
+    learnt = time.perf_counter() - started
+    predicted, target, evaluated = evaluate(context, method, stream, index)
+    run.predictions(index, predicted, target)
+    run.event(
+        "task",
+        task=index,
+        accuracy=accuracies(predicted, target, stream.task_of_class, index),
+        capacity=_capacity_values(method.capacity()),
+        seconds={"learn": round(learnt, 3), "evaluate": round(evaluated, 3)},
+        parameters=count_parameters(method),
+    )
+    run.advance(method.snapshot())
+
+
+def _capacity_values(capacity: Capacity | None) -> dict[str, float | int] | None:
+    """Return the state of the pool as the record has it."""
+    if capacity is None:
+        return None
+    used = 1 - capacity.num_free / capacity.num_coordinates
+    return {"used": used, "claimed": capacity.num_claimed, "free": capacity.num_free}
+
+
+def environment(ranks: Ranks) -> dict[str, Any]:
+    """Return the versions and the machine that the results depend on."""
+    device = torch.cuda.get_device_name(ranks.device) if ranks.device.type == "cuda" else platform.machine()
+    packages = {name: version(name) for name in ("torch", "torchvision", "timm", "lightning", "numpy")}
+    return {
+        "clare": __version__,
+        **packages,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": f"{ranks.device.type}: {device}",
+        "precision": ranks.precision,
+        "threads": torch.get_num_threads(),
+        "world_size": ranks.world_size,
+    }

@@ -1,0 +1,148 @@
+"""The one training loop: a phase of any method."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clare.data.store import LabelledImages
+from clare.engine.batches import Batch, batches, shuffled
+from clare.engine.context import Context
+from clare.engine.optim import MaskedSgd, cosine_rate
+from clare.errors import DivergedError
+from clare.methods.base import Method
+from clare.seeds import derive_seed, generator_at
+from clare.steps import Phase, Source
+
+SaveEpoch = Callable[[int, dict[str, Tensor]], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a run a step stands; every random draw depends on it."""
+
+    task: int
+    step: int
+
+
+class TaskImages:
+    """The task's training images, augmented."""
+
+    def __init__(self, context: Context, images: LabelledImages) -> None:
+        self.context, self.images = context, images
+        self.num_samples = len(images)
+
+    def begin_epoch(self, generator: torch.Generator) -> None:
+        """Images need no preparation."""
+
+    def draw(self, positions: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return augmented images and their labels."""
+        canvas, labels = self.images.batch(positions)
+        device = self.context.ranks.device
+        images = self.context.transforms.train(canvas, generator)
+        return images.to(device), labels.to(device)
+
+
+class PhaseRun:
+    """One phase being trained: its optimiser and its losses, which a checkpoint holds."""
+
+    def __init__(self, context: Context, method: Method, phase: Phase, images: LabelledImages, place: Place) -> None:
+        self.context, self.method, self.phase, self.place = context, method, phase, place
+        self.source: Source = phase.data or TaskImages(context, images)
+        self.optimizer = MaskedSgd(phase.groups, phase.optimizer)
+        self.losses = torch.zeros(phase.epochs)
+
+    def run(self, start_epoch: int, save_epoch: SaveEpoch) -> list[float]:
+        """Train from an epoch to the end and return the mean loss of every epoch."""
+        parameters = [group.parameter for group in self.phase.groups]
+        self.method.train()
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+        try:
+            for epoch in range(start_epoch, self.phase.epochs):
+                self._epoch(epoch)
+                if epoch + 1 < self.phase.epochs:
+                    save_epoch(epoch + 1, self.tensors())
+        finally:
+            for parameter in parameters:
+                parameter.requires_grad_(False)
+                parameter.grad = None
+            self.method.eval()
+        return [float(loss) for loss in self.losses]
+
+    def _epoch(self, epoch: int) -> None:
+        """Train one epoch; the loss is read once, at its end."""
+        context, phase, ranks = self.context, self.phase, self.context.ranks
+        place = (self.place.task, self.place.step, epoch)
+        self.source.begin_epoch(generator_at(context.seed, *place, "source"))
+        order = shuffled(self.source.num_samples, generator_at(context.seed, *place, "order"))
+        generator = generator_at(context.seed, *place, ranks.rank, "augmentation")
+        torch.manual_seed(derive_seed(context.seed, *place, ranks.rank, "dropout"))
+        self.optimizer.set_rate(cosine_rate(phase.optimizer.learning_rate, epoch, phase.epochs))
+        context.listener.epoch(epoch, -(-len(order) // phase.batch_size))
+        total = torch.zeros((), device=ranks.device)
+        for batch in batches(order, phase.batch_size, ranks.rank, ranks.world_size):
+            total += self._step(batch, generator)
+            context.listener.batch()
+        ranks.sum_(total)
+        self.losses[epoch] = float(total) / len(order)
+        self._check_finite(epoch)
+
+    def _step(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Take one step and return the summed loss of this rank's samples."""
+        inputs, labels = self.source.draw(batch.positions, generator)
+        weights = batch.weights.to(inputs.device)
+        with torch.enable_grad():
+            with self.context.ranks.autocast():
+                losses = self.phase.loss(inputs, labels)
+            summed = (losses * weights).sum()
+            (summed / batch.num_samples).backward()  # type: ignore[no-untyped-call]
+        for group in self.phase.groups:
+            assert group.parameter.grad is not None
+            self.context.ranks.sum_(group.parameter.grad)
+        self.optimizer.step()
+        for group in self.phase.groups:
+            group.parameter.grad = None
+        return summed.detach()
+
+    def _check_finite(self, epoch: int) -> None:
+        """Raise when the loss or a trained value stopped being a number."""
+        finite = (
+            torch.isfinite(self.losses[epoch])
+            & torch.stack([torch.isfinite(group.parameter).all() for group in self.phase.groups]).all().cpu()
+        )
+        if not finite:
+            raise DivergedError(
+                f"the loss of task {self.place.task + 1} became {float(self.losses[epoch])} in epoch {epoch + 1} of "
+                f"'{self.phase.name}'; the model is back where the task began: lower the learning rate "
+                f"(now {self.phase.optimizer.learning_rate}) and start again"
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the trained parameters, the optimiser's state and the losses so far."""
+        return {**self.parameters(), **self.optimizer.tensors(), "losses": self.losses}
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the trained parameters by their place among the groups."""
+        return {f"parameter.{i}": group.parameter.data for i, group in enumerate(self.phase.groups)}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Go back to the end of an epoch."""
+        load_parameters(self.phase, tensors)
+        self.optimizer.restore(tensors)
+        self.losses.copy_(tensors["losses"])
+
+
+def load_parameters(phase: Phase, tensors: dict[str, Tensor]) -> None:
+    """Write saved values into the parameters that a phase trains."""
+    for i, group in enumerate(phase.groups):
+        group.parameter.data.copy_(tensors[f"parameter.{i}"])
+
+
+def timed_phase(run: PhaseRun, start_epoch: int, save_epoch: SaveEpoch) -> tuple[list[float], float]:
+    """Run a phase and return its losses and how many seconds it took."""
+    started = time.perf_counter()
+    losses = run.run(start_epoch, save_epoch)
+    return losses, time.perf_counter() - started

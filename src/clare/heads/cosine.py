@@ -1,0 +1,149 @@
+"""A cosine classifier that grows by the rows of each task, and the three ways its new rows come about.
+
+Shapes: B samples, K classes so far, M places in the block of the current task, D features.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from clare.heads.statistics import class_means, class_sums, gaussian_factors
+from clare.settings import Settings
+from clare.steps import Group, Learning, Pass, Phase, Sgd
+
+
+class HeadSettings(Settings):
+    """How the classifier's rows are made."""
+
+    strategy: Literal["trained", "prototype", "aligned"] = Field(
+        "prototype",
+        description="Rows as training left them, class means of the finished adapter's features, "
+        "or rows re-trained on features drawn from one Gaussian per class.",
+    )
+    scale: float = Field(20.0, gt=0, le=1000, description="Factor on the cosines in the training loss.")
+    align_epochs: int = Field(10, ge=1, le=1000, description="Epochs of re-training the rows (aligned).")
+    align_samples: int = Field(64, ge=1, le=100_000, description="Features drawn per class and epoch (aligned).")
+    align_learning_rate: float = Field(
+        0.1, gt=0, le=100, description="Learning rate of re-training the rows (aligned)."
+    )
+    align_batch_size: int = Field(256, ge=1, le=1_000_000, description="Batch size of re-training the rows (aligned).")
+    shrinkage: float = Field(0.2, ge=0, le=1, description="Weight of the identity in the class covariances (aligned).")
+
+
+class CosineHead(nn.Module):
+    """Finished rows of all classes so far, and a padded block of rows for the task being learnt."""
+
+    means: Tensor
+    factors: Tensor
+    closed: Tensor
+
+    def __init__(self, num_features: int, settings: HeadSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.num_features = num_features
+        self.rows = nn.Parameter(torch.zeros(0, num_features), requires_grad=False)
+        self.block = nn.Parameter(torch.zeros(0, num_features), requires_grad=False)
+        self.register_buffer("closed", torch.zeros(0), persistent=False)
+        self.register_buffer("means", torch.zeros(0, num_features))
+        self.register_buffer("factors", torch.zeros(0, num_features, num_features))
+
+    @property
+    def num_classes(self) -> int:
+        """Classes with a finished row."""
+        return len(self.rows)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return cosines with the rows of all classes so far, shape (B, K)."""
+        return F.normalize(features, dim=1) @ F.normalize(self.rows, dim=1).T
+
+    def block_loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's cross-entropy over the classes of the current task alone."""
+        cosines = F.normalize(features, dim=1) @ F.normalize(self.block, dim=1).T
+        return F.cross_entropy(self.settings.scale * cosines + self.closed, labels, reduction="none")
+
+    def row_loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's cross-entropy over all classes so far."""
+        return F.cross_entropy(self.settings.scale * self.logits(features), labels, reduction="none")
+
+    def open_block(self, num_new: int, generator: torch.Generator) -> None:
+        """Draw fresh rows for a task; the block keeps its size when it is large enough, so shapes stay the same."""
+        size = max(num_new, len(self.block))
+        bound = 1 / math.sqrt(self.num_features)
+        rows = torch.empty(size, self.num_features).uniform_(-bound, bound, generator=generator)
+        device = self.rows.device
+        if size == len(self.block):
+            self.block.data.copy_(rows)
+        else:
+            self.block = nn.Parameter(rows.to(device), requires_grad=False)
+        self.closed = torch.zeros(size, device=device).masked_fill_(
+            torch.arange(size, device=device) >= num_new, -math.inf
+        )
+
+    def append(self, rows: Tensor) -> None:
+        """Add the rows of finished classes."""
+        self.rows = nn.Parameter(torch.cat([self.rows.data, rows.to(self.rows)]), requires_grad=False)
+
+    def finish(self, num_new: int, features: Callable[[Tensor], Tensor]) -> Learning:
+        """Turn the task's block into finished rows by the chosen strategy."""
+        strategy = self.settings.strategy
+        if strategy == "trained":
+            self.append(self.block.data[:num_new])
+            return
+
+        def statistic(images: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+            return class_sums(features(images), labels, weights, num_new, outer=strategy == "aligned")
+
+        sums = yield Pass("statistics", statistic)
+        self.append(class_means(sums))
+        if strategy == "aligned":
+            self.means = torch.cat([self.means, class_means(sums).to(self.means)])
+            self.factors = torch.cat([self.factors, gaussian_factors(sums, self.settings.shrinkage).to(self.factors)])
+            yield self._alignment()
+
+    def _alignment(self) -> Phase:
+        """Ask for a training of all rows, from the class means, on features drawn from the class Gaussians."""
+        settings = self.settings
+        self.rows.data.copy_(F.normalize(self.means, dim=1))
+        return Phase(
+            "align",
+            settings.align_epochs,
+            [Group(self.rows)],
+            self.row_loss,
+            Sgd(settings.align_learning_rate),
+            settings.align_batch_size,
+            GaussianFeatures(self.means, self.factors, settings.align_samples),
+        )
+
+    def resize(self, num_classes: int) -> None:
+        """Make room for the rows of saved classes before their tensors are loaded."""
+        size = self.num_features
+        self.rows = nn.Parameter(self.rows.new_zeros(num_classes, size), requires_grad=False)
+        num_gaussians = num_classes if self.settings.strategy == "aligned" else 0
+        self.means = self.means.new_zeros(num_gaussians, size)
+        self.factors = self.factors.new_zeros(num_gaussians, size, size)
+
+
+class GaussianFeatures:
+    """Features drawn afresh for every epoch from one Gaussian per class, the same number for each class."""
+
+    def __init__(self, means: Tensor, factors: Tensor, samples_per_class: int) -> None:
+        self.means, self.factors = means, factors
+        self.samples_per_class = samples_per_class
+        self.num_samples = len(means) * samples_per_class
+        self.features = means.new_zeros(0)
+
+    def begin_epoch(self, generator: torch.Generator) -> None:
+        """Draw the features of an epoch, all samples of a class with one matrix product."""
+        num_classes, size = self.means.shape
+        noise = torch.randn(num_classes, self.samples_per_class, size, generator=generator).to(self.means)
+        self.features = (self.means[:, None] + noise @ self.factors.mT).flatten(0, 1)
+
+    def draw(self, positions: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return the features at these positions and their classes."""
+        positions = positions.to(self.features.device)
+        return self.features[positions], positions // self.samples_per_class

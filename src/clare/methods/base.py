@@ -1,0 +1,148 @@
+"""What every method is: a frozen backbone, what is tuned on it, a head, and a way to learn a task."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from clare.backbones.vit import Backbone
+from clare.errors import ModelError
+from clare.heads.cosine import CosineHead, HeadSettings
+from clare.registry import Registry
+from clare.seeds import generator_at
+from clare.settings import Settings
+from clare.steps import Learning, TaskInfo
+
+
+class MethodSettings(Settings):
+    """Settings that every method has."""
+
+    head: HeadSettings = Field(HeadSettings(), description="The classifier.")
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many coordinates there are, how many are free, and how many the last task claimed."""
+
+    num_coordinates: int
+    num_free: int
+    num_claimed: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a method has learnt: structure as JSON values, the rest as tensors."""
+
+    structure: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+class Method(nn.Module, ABC):
+    """A method of class-incremental learning; it owns no loop and no data."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    settings_type: ClassVar[type[MethodSettings]] = MethodSettings
+
+    def __init__(self, backbone: Backbone, settings: MethodSettings, seed: int) -> None:
+        super().__init__()
+        self.backbone = backbone.vit
+        self.settings = settings
+        self.seed = seed
+        self.head = CosineHead(int(backbone.vit.num_features), settings.head)
+        self.tasks: list[tuple[str, ...]] = []
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of all classes learnt so far, in the order of the logits."""
+        return [name for task in self.tasks for name in task]
+
+    @abstractmethod
+    def learn(self, task: TaskInfo) -> Learning:
+        """Yield the steps of learning one task."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the features that the head classifies, shape (B, D)."""
+        tokens = self.backbone.forward_features(images)
+        features: Tensor = self.backbone.forward_head(tokens, pre_logits=True)
+        return features
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits over every class learnt so far, shape (B, K)."""
+        return self.head.logits(self.features(images))
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's cross-entropy over the current task's classes."""
+        return self.head.block_loss(self.features(images), labels)
+
+    def capacity(self) -> Capacity | None:
+        """Return the state of the coordinate pool, if the method has one."""
+        return None
+
+    def train(self, mode: bool = True) -> "Method":
+        """Switch the tuned parts to training; the frozen backbone always evaluates."""
+        super().train(mode)
+        self.backbone.eval()
+        return self
+
+    def generator(self, task: TaskInfo, purpose: str) -> torch.Generator:
+        """Return the random source for one purpose within one task."""
+        return generator_at(self.seed, task.index, purpose)
+
+    def check_new(self, classes: tuple[str, ...]) -> None:
+        """Refuse a task without classes, with a class twice, or with a class learnt before."""
+        if not classes:
+            raise ModelError("the task has no classes; give it at least one class with images")
+        repeated = sorted({name for name in classes if classes.count(name) > 1})
+        if repeated:
+            raise ModelError(f"the task names the class '{repeated[0]}' twice; name every class once")
+        known = [name for name in classes if name in set(self.classes)]
+        if known:
+            raise ModelError(
+                f"the class '{known[0]}' was learnt before; "
+                "leave it out of this task or give the new class another name"
+            )
+
+    def structure(self) -> dict[str, Any]:
+        """Return what must be known to make room for the tensors."""
+        return {"tasks": [list(task) for task in self.tasks], "block_size": len(self.head.block)}
+
+    def rebuild(self, structure: dict[str, Any]) -> None:
+        """Make room for the tensors that a snapshot with this structure holds."""
+        self.tasks = [tuple(task) for task in structure["tasks"]]
+        self.head.resize(len(self.classes))
+        size = int(structure["block_size"])
+        self.head.block = nn.Parameter(self.head.rows.new_zeros(size, self.head.num_features), requires_grad=False)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors but those of the frozen backbone."""
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("backbone.")}
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of everything learnt."""
+        return Snapshot(self.structure(), {name: tensor.clone() for name, tensor in self.tensors().items()})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a snapshot."""
+        self.rebuild(snapshot.structure)
+        own = self.tensors()
+        if own.keys() != snapshot.tensors.keys():
+            different = sorted(own.keys() ^ snapshot.tensors.keys())
+            raise ModelError(
+                f"the saved state does not fit the method: {', '.join(different)}; use the settings it was saved with"
+            )
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(snapshot.tensors[name])
+
+
+METHODS: Registry[type[Method]] = Registry("method")
+
+
+def register(method: type[Method]) -> type[Method]:
+    """Add a method to the registry under its own name."""
+    METHODS.add(method.name, method)
+    return method

@@ -1,0 +1,35 @@
+"""The head alone on frozen features: the reference for what an adapter adds at the same head."""
+
+from pydantic import Field
+
+from clare.methods.base import Method, MethodSettings, register
+from clare.steps import Group, Learning, Phase, Sgd, TaskInfo
+
+
+class LinearSettings(MethodSettings):
+    """The recipe of the rows, used when they are trained."""
+
+    epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task's rows (trained).")
+    batch_size: int = Field(32, ge=1, le=65_536, description="Images per step, over all ranks together (trained).")
+    learning_rate: float = Field(0.1, gt=0, le=100, description="Learning rate of the rows (trained).")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD (trained).")
+    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of the rows (trained).")
+
+
+@register
+class Linear(Method):
+    """Frozen features; only the head learns."""
+
+    name = "linear"
+    summary = "trains the head alone on frozen features"
+    settings_type = LinearSettings
+    settings: LinearSettings
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Train fresh rows if the strategy keeps trained rows, then finish them."""
+        settings = self.settings
+        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        if settings.head.strategy == "trained":
+            optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
+            yield Phase("train", settings.epochs, [Group(self.head.block)], self.loss, optimizer, settings.batch_size)
+        yield from self.head.finish(len(task.classes), self.features)

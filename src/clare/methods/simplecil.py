@@ -1,0 +1,34 @@
+"""SimpleCIL: class means of the frozen backbone's features; nothing is trained.
+
+Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models" (IJCV 2024).
+"""
+
+from pydantic import field_validator
+
+from clare.heads.cosine import HeadSettings
+from clare.methods.base import Method, MethodSettings, register
+from clare.steps import Learning, TaskInfo
+
+
+class SimpleCilSettings(MethodSettings):
+    """The head alone, whose rows are class means by definition."""
+
+    @field_validator("head")
+    @classmethod
+    def _class_means(cls, head: HeadSettings) -> HeadSettings:
+        if head.strategy != "prototype":
+            raise ValueError("simplecil means rows of strategy prototype; the method 'linear' has the others")
+        return head
+
+
+@register
+class SimpleCil(Method):
+    """Frozen features, rows are class means."""
+
+    name = "simplecil"
+    summary = "class means of the frozen features, no training of the backbone or an adapter"
+    settings_type = SimpleCilSettings
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Finish rows from one pass over the task."""
+        yield from self.head.finish(len(task.classes), self.features)

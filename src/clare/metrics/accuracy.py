@@ -1,0 +1,76 @@
+"""The measures of class-incremental learning, as plain functions on numpy arrays."""
+
+# R, the accuracy matrix, has one row per evaluation and one column per task: R[t, i] is the accuracy after
+# task t on the test images of task i. What was not yet seen, or has no test images, is NaN.
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def seen_accuracy(predicted: IntArray, target: IntArray) -> float:
+    """Share of all tested images whose predicted class is their true class; NaN without images."""
+    return float(np.mean(predicted == target)) if len(target) else float("nan")
+
+
+def accuracy_matrix(predicted: Sequence[IntArray], target: Sequence[IntArray], task_of_class: IntArray) -> FloatArray:
+    """R[t, i]: share of task i's test images that are right after task t, NaN where i > t."""
+    num_tasks = len(target)
+    matrix = np.full((num_tasks, num_tasks), np.nan)
+    for task, (answers, truth) in enumerate(zip(predicted, target, strict=True)):
+        task_of_image = task_of_class[truth]
+        num_images = np.bincount(task_of_image, minlength=num_tasks)[: task + 1]
+        num_right = np.bincount(task_of_image[answers == truth], minlength=num_tasks)[: task + 1]
+        np.divide(num_right, num_images, out=matrix[task, : task + 1], where=num_images > 0)
+    return matrix
+
+
+def matrix_from_rows(rows: Sequence[Sequence[float]]) -> FloatArray:
+    """R from its rows of growing length, NaN where a row has ended."""
+    matrix = np.full((len(rows), len(rows)), np.nan)
+    for task, row in enumerate(rows):
+        matrix[task, : len(row)] = row
+    return matrix
+
+
+def average_accuracy(seen: Sequence[float] | FloatArray) -> float:
+    """Plain mean of A_1 ... A_T, the accuracies over all seen classes after each task."""
+    return float(np.mean(seen))
+
+
+def final_accuracy(seen: Sequence[float] | FloatArray) -> float:
+    """A_T, the accuracy over all classes after the last task."""
+    return float(seen[-1])
+
+
+def forgotten(matrix: FloatArray) -> FloatArray:
+    """For each task i before the last, max over t >= i of R[t, i], minus R[T, i]; leading axes are kept."""
+    best: FloatArray = np.fmax.reduce(matrix, axis=-2)
+    return best[..., :-1] - matrix[..., -1, :-1]
+
+
+def forgetting(matrix: FloatArray) -> float:
+    """Mean over i < T of max over t >= i of R[t, i], minus R[T, i]: never negative, 0 after a single task."""
+    return float(mean_over_tasks(forgotten(matrix)))
+
+
+def backward_transfer(matrix: FloatArray) -> float:
+    """Mean over i < T of R[T, i] - R[i, i]: negative when later tasks did harm, 0 after a single task."""
+    return float(mean_over_tasks(matrix[-1, :-1] - new_task_accuracy(matrix)[:-1]))
+
+
+def new_task_accuracy(matrix: FloatArray) -> FloatArray:
+    """R[i, i]: the accuracy on each task's test images directly after that task."""
+    return np.diagonal(matrix).copy()
+
+
+def mean_over_tasks(values: FloatArray) -> FloatArray:
+    """Mean over the last axis of the values that are not NaN, 0 where there are none."""
+    known = ~np.isnan(values)
+    total: FloatArray = np.where(known, values, 0.0).sum(axis=-1)
+    mean: FloatArray = total / np.maximum(known.sum(axis=-1), 1)
+    return mean

@@ -1,0 +1,83 @@
+"""All figures of one run in one place."""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol, TypedDict
+
+from clare.metrics.accuracy import (
+    FloatArray,
+    average_accuracy,
+    backward_transfer,
+    final_accuracy,
+    forgetting,
+    matrix_from_rows,
+    mean_over_tasks,
+    new_task_accuracy,
+)
+
+
+class EvaluatedTask(Protocol):
+    """What the summary needs to know of one finished task."""
+
+    @property
+    def seen(self) -> float:
+        """Accuracy over all classes seen so far."""
+
+    @property
+    def per_task(self) -> Sequence[float]:
+        """Accuracy on each task so far."""
+
+    @property
+    def capacity_used(self) -> float | None:
+        """Share of the adapter claimed so far, where the method counts it."""
+
+    @property
+    def seconds(self) -> float:
+        """Time taken to learn and evaluate."""
+
+
+class EvaluatedRun(Protocol):
+    """What the summary needs to know of a run."""
+
+    @property
+    def tasks(self) -> Sequence[EvaluatedTask]:
+        """The finished tasks in order."""
+
+
+class RunSummary(TypedDict):
+    """The figures of one run as fractions in [0, 1]; None where there is nothing to measure."""
+
+    average_accuracy: float | None
+    final_accuracy: float | None
+    forgetting: float | None
+    backward_transfer: float | None
+    new_task_accuracy: float | None
+    accuracy_matrix: list[list[float | None]]
+    capacity_used: float | None
+    seconds: float
+
+
+def run_matrix(run: EvaluatedRun) -> FloatArray:
+    """The accuracy matrix of a run's finished tasks."""
+    return matrix_from_rows([task.per_task for task in run.tasks])
+
+
+def summarise(run: EvaluatedRun) -> RunSummary:
+    """Compute every figure of a run from its finished tasks, rounded to six digits."""
+    seen = [task.seen for task in run.tasks]
+    matrix = run_matrix(run)
+    return {
+        "average_accuracy": _rounded(average_accuracy(seen)) if seen else None,
+        "final_accuracy": _rounded(final_accuracy(seen)) if seen else None,
+        "forgetting": _rounded(forgetting(matrix)) if seen else None,
+        "backward_transfer": _rounded(backward_transfer(matrix)) if seen else None,
+        "new_task_accuracy": _rounded(float(mean_over_tasks(new_task_accuracy(matrix)))) if seen else None,
+        "accuracy_matrix": [[_rounded(value) for value in row] for row in matrix.tolist()],
+        "capacity_used": _rounded(run.tasks[-1].capacity_used) if seen else None,
+        "seconds": round(sum(task.seconds for task in run.tasks), 6),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    """Six digits, and None for what is not a number, which JSON cannot hold."""
+    return None if value is None or math.isnan(value) else round(value, 6)

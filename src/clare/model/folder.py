@@ -1,0 +1,85 @@
+"""The model folder: safetensors for tensors, JSON for the rest, committed by the rename of model.json."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save
+
+from clare.backbones.vit import Backbone, BackboneSettings, load_backbone
+from clare.data.transforms import TransformSettings
+from clare.errors import ModelError
+from clare.files import read_tensors, write_bytes, write_json
+from clare.methods import METHODS
+from clare.methods.base import Method, Snapshot
+from clare.settings import build_settings
+
+FORMAT = 1
+
+
+def save_model(folder: Path, method: Method, backbone: Backbone, transforms: TransformSettings) -> None:
+    """Write a model so that an interruption leaves the one that was there before."""
+    snapshot = method.snapshot()
+    data = save({name: tensor.to("cpu").contiguous() for name, tensor in snapshot.tensors.items()})
+    file = f"tensors-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
+    write_bytes(folder / file, data)
+    write_json(
+        folder / "model.json",
+        {
+            "format": FORMAT,
+            "method": {"name": method.name, **method.settings.model_dump(mode="json")},
+            "seed": method.seed,
+            "structure": snapshot.structure,
+            "backbone": backbone.settings.model_dump(mode="json") if backbone.settings else None,
+            "backbone_hash": backbone.fingerprint,
+            "transforms": transforms.model_dump(mode="json"),
+            "tensors": file,
+        },
+    )
+    for old in folder.glob("tensors-*.safetensors"):
+        if old.name != file:
+            old.unlink()
+
+
+def load_model(folder: Path, backbone: Backbone | None = None) -> tuple[Method, Backbone, TransformSettings]:
+    """Read a model; a backbone that was not loaded by name must be given again."""
+    manifest = _read_manifest(folder)
+    if backbone is None:
+        if manifest["backbone"] is None:
+            raise ModelError(
+                f"{folder} was made with a backbone built by hand; give it again: clare.load(folder, backbone)"
+            )
+        backbone = load_backbone(build_settings(BackboneSettings, manifest["backbone"], "backbone"))
+    if backbone.fingerprint != manifest["backbone_hash"]:
+        raise ModelError(
+            f"{folder} was made for the backbone {manifest['backbone_hash']}, this one is {backbone.fingerprint}; "
+            "load the same weights"
+        )
+    values = dict(manifest["method"])
+    kind = METHODS.get(values.pop("name"))
+    method = kind(backbone, build_settings(kind.settings_type, values, "method"), int(manifest["seed"]))
+    try:
+        tensors = read_tensors(folder / manifest["tensors"])
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"the tensors of {folder} cannot be read ({error}); restore the folder from a copy") from error
+    method.restore(Snapshot(manifest["structure"], tensors))
+    method.eval()
+    return method, backbone, build_settings(TransformSettings, manifest["transforms"], "transforms")
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """Read model.json and check its format."""
+    path = folder / "model.json"
+    if not path.is_file():
+        raise ModelError(f"{folder} holds no model: model.json is missing; give the folder that was saved")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise ModelError(f"{path} is not valid JSON ({error}); restore the folder from a copy") from error
+    if manifest.get("format") != FORMAT:
+        raise ModelError(
+            f"{folder} has format {manifest.get('format')}, this version reads {FORMAT}; install a newer clare"
+        )
+    return manifest

@@ -1,0 +1,97 @@
+"""From a preset's file and the user's overrides to an experiment."""
+
+import tomllib
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from clare.errors import SettingsError, nearest
+from clare.methods import METHODS
+from clare.presets.schema import Experiment
+from clare.settings import build_settings
+
+SECTIONS = ("data", "stream", "transforms", "backbone", "engine", "method")
+
+
+def preset_names() -> list[str]:
+    """Return the names of the presets in the package."""
+    return sorted(file.name.removesuffix(".toml") for file in _folder().iterdir() if file.name.endswith(".toml"))
+
+
+def _folder() -> Path:
+    return Path(str(files("clare") / "presets"))
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """Return the raw values of a preset of the package or of a TOML file, laid over the one it extends."""
+    path = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
+    if not path.is_file():
+        known = preset_names()
+        raise SettingsError(
+            f"there is no preset '{name}'{nearest(name, known)}; known: {', '.join(known)}, or the path of a TOML file"
+        )
+    try:
+        values = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path.name} is not valid TOML: {error}; correct it") from error
+    parent = values.pop("extends", None)
+    merged = merge(read_preset(str(parent)), values) if parent else values
+    return {**merged, "name": path.stem}
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Lay nested values over others."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        result[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def parse_override(text: str) -> dict[str, Any]:
+    """Turn `a.b=value` into nested values; the value is read as TOML, or as text when it is none."""
+    key, equals, raw = text.partition("=")
+    if not equals or not key.strip():
+        raise SettingsError(f"--set got '{text}'; write it as key=value, such as method.sparsity=0.9")
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    return dict(value)
+
+
+def make_experiment(
+    preset: str, method: str | None = None, overrides: Iterable[str] = (), seed: int | None = None
+) -> Experiment:
+    """Resolve a preset with a method, overrides and a seed into an experiment."""
+    overrides = list(overrides)
+    values = read_preset(preset)
+    shared, own = values.pop("method", {}), values.pop("methods", {})
+    name = method or str(values.pop("default_method", "clare"))
+    values.pop("default_method", None)
+    kind = METHODS.get(name)
+    settings = {key: value for key, value in shared.items() if key in kind.settings_type.model_fields}
+    values["method"] = merge(settings, own.get(name, {}))
+    for override in overrides:
+        values = merge(values, _checked(parse_override(override)))
+    if seed is not None:
+        values["seed"] = seed
+    method_settings = build_settings(kind.settings_type, values["method"], "method")
+    values["method"] = {"name": name, **method_settings.model_dump(mode="json")}
+    values["overrides"] = overrides
+    return build_settings(Experiment, values, "")
+
+
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    """Refuse an override outside the sections that a user may change."""
+    key = next(iter(values))
+    if key not in (*SECTIONS, "seed") or (key != "seed" and not isinstance(values[key], dict)):
+        raise SettingsError(
+            f"there is no setting '{key}'{nearest(key, SECTIONS)}; a setting starts with one of {', '.join(SECTIONS)}"
+        )
+    if "name" in values.get("method", {}) if isinstance(values.get("method"), dict) else False:
+        raise SettingsError("the method is chosen with --method NAME, not with --set method.name")
+    return values

@@ -1,0 +1,39 @@
+"""An experiment as settings: everything a run depends on, besides the data itself."""
+
+from typing import Any
+
+from pydantic import Field
+
+from clare.backbones.vit import BackboneSettings
+from clare.data.sources import DataSettings
+from clare.data.stream import StreamSettings
+from clare.data.transforms import TransformSettings
+from clare.engine.settings import EngineSettings
+from clare.methods import METHODS
+from clare.methods.base import MethodSettings
+from clare.settings import Settings, build_settings
+
+
+class Experiment(Settings):
+    """A preset with a method chosen and every setting resolved."""
+
+    name: str = Field(description="The preset's name.")
+    description: str = Field("", description="One line for `clare presets`.")
+    seed: int = Field(1993, ge=0, lt=2**32, description="Seed of the class order and of every random draw.")
+    data: DataSettings = Field(description="Which images.")
+    stream: StreamSettings = Field(description="How classes become tasks.")
+    transforms: TransformSettings = Field(TransformSettings(), description="Augmentation and normalisation.")
+    backbone: BackboneSettings = Field(BackboneSettings(), description="The frozen vision transformer.")
+    engine: EngineSettings = Field(EngineSettings(), description="Device, precision and evaluation.")
+    method: dict[str, Any] = Field(description="The method's name and all of its settings.")
+    overrides: list[str] = Field([], description="The --set arguments this experiment was made with.")
+
+    @property
+    def method_name(self) -> str:
+        """The name of the method."""
+        return str(self.method["name"])
+
+    def method_settings(self) -> MethodSettings:
+        """Return the method's settings in their own type."""
+        values = {key: value for key, value in self.method.items() if key != "name"}
+        return build_settings(METHODS.get(self.method_name).settings_type, values, "method")

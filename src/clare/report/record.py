@@ -1,0 +1,264 @@
+"""Read what a run has written: its preset, its environment, its record and its predictions."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from clare.errors import RunError
+from clare.metrics.bootstrap import Evaluations
+
+PRESET, ENVIRONMENT, RECORD = "preset.json", "environment.json", "record.jsonl"
+
+
+@dataclass(frozen=True)
+class StartEvent:
+    """What a run set out to do."""
+
+    time: float
+    method: str
+    classes: tuple[str, ...]
+    task_sizes: tuple[int, ...]
+    num_coordinates: int | None
+    backbone_hash: str | None
+
+
+@dataclass(frozen=True)
+class PhaseEvent:
+    """One training phase of one task, with the mean loss of each epoch."""
+
+    task: int
+    phase: str
+    loss: tuple[float, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TaskEvent:
+    """What was measured after one task; `new` and `first` are the accuracies on the newest and the first task."""
+
+    task: int
+    seen: float
+    new: float
+    first: float
+    per_task: tuple[float, ...]
+    capacity_used: float | None
+    num_claimed: int | None
+    num_free: int | None
+    learn_seconds: float
+    evaluate_seconds: float
+    num_trainable: int | None
+    num_stored: int | None
+
+    @property
+    def seconds(self) -> float:
+        """Time taken to learn and evaluate the task."""
+        return self.learn_seconds + self.evaluate_seconds
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run as its folder tells it; predictions are read when they are first asked for."""
+
+    folder: Path
+    preset: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    start: StartEvent
+    phases: tuple[PhaseEvent, ...]
+    tasks: tuple[TaskEvent, ...]
+    finished: bool
+
+    @property
+    def method(self) -> str:
+        """The name of the method that was run."""
+        return self.start.method
+
+    @property
+    def num_classes_seen(self) -> tuple[int, ...]:
+        """Number of classes seen after each finished task."""
+        return tuple(np.cumsum(self.start.task_sizes)[: len(self.tasks)].tolist())
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """The predictions after every finished task."""
+        tensors = [_read_predictions(self.folder, task.task) for task in self.tasks]
+        return Evaluations(
+            predicted=[each["predicted"].astype(np.int64) for each in tensors],
+            target=[each["target"].astype(np.int64) for each in tensors],
+            task_of_class=np.repeat(np.arange(len(self.start.task_sizes)), self.start.task_sizes),
+        )
+
+    def same_stream(self, other: "RunRecord") -> bool:
+        """Whether both runs meet the same classes in the same tasks."""
+        return self.start.classes == other.start.classes and self.start.task_sizes == other.start.task_sizes
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read a run folder, also one whose run was killed."""
+    missing = [name for name in (PRESET, ENVIRONMENT, RECORD) if not (folder / name).is_file()]
+    if missing:
+        raise RunError(f"{folder} is no run, it has no {', '.join(missing)}; give a folder that `clare train` wrote")
+    start: StartEvent | None = None
+    finished = False
+    # A resumed run repeats the events of the task it was stopped in: the last telling counts.
+    phases: dict[tuple[int, str], PhaseEvent] = {}
+    tasks: dict[int, TaskEvent] = {}
+    for number, event in _read_events(folder / RECORD):
+        try:
+            match event.get("event"):
+                case "start":
+                    start, finished = _start_event(event), False
+                case "phase":
+                    phase = _phase_event(event)
+                    phases[phase.task, phase.phase] = phase
+                case "task":
+                    task = _task_event(event)
+                    tasks[task.task] = task
+                case "end":
+                    finished = True
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RunError(
+                f"line {number} of {folder / RECORD} is no valid {event['event']} event ({error!r}); repeat the run"
+            ) from None
+    if start is None:
+        raise RunError(f"the run in {folder} has not started, its {RECORD} has no start event; wait or repeat the run")
+    if sorted(tasks) != list(range(len(tasks))) or len(tasks) > len(start.task_sizes):
+        raise RunError(
+            f"{folder / RECORD} tells of the tasks {sorted(tasks)}, not of the first of {len(start.task_sizes)}; "
+            "restore the file or repeat the run"
+        )
+    return RunRecord(
+        folder=folder.resolve(),
+        preset=_read_preset(folder / PRESET),
+        environment=_read_object(folder / ENVIRONMENT),
+        start=start,
+        phases=tuple(phases.values()),
+        tasks=tuple(tasks[index] for index in range(len(tasks))),
+        finished=finished,
+    )
+
+
+def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
+    """Read the runs at the given paths; a path is a run, or a folder that holds runs."""
+    paths = list(paths)
+    folders: dict[Path, None] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise RunError(f"there is no folder {path}; give a run, or a folder that holds runs")
+        inner = [] if (path / RECORD).exists() else sorted(child for child in path.iterdir() if _has_started(child))
+        folders.update(dict.fromkeys(folder.resolve() for folder in inner or [path]))
+    if not folders:
+        raise RunError("no folder of a run was given; give one or more folders that `clare train` wrote")
+    return [read_run(folder) for folder in folders]
+
+
+def _has_started(folder: Path) -> bool:
+    """Whether the folder holds a record with at least one whole line."""
+    record = folder / RECORD
+    return record.is_file() and b"\n" in record.read_bytes()
+
+
+def _read_events(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
+    """Yield the numbered events of a record; a last line that was cut by a crash is left out."""
+    lines = path.read_bytes().rstrip(b"\n").split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            event = json.loads(line)
+            damaged = not isinstance(event, dict)
+        except ValueError:
+            damaged = True
+        if not damaged:
+            yield number, event
+        elif number < len(lines):
+            raise RunError(f"line {number} of {path} is damaged; restore the file or repeat the run")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object."""
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise RunError(f"{path} is no valid JSON ({error}); restore the file or repeat the run") from None
+    if not isinstance(value, dict):
+        raise RunError(f"{path} holds a {type(value).__name__} in place of an object; restore the file")
+    return value
+
+
+def _read_preset(path: Path) -> dict[str, Any]:
+    """Read a preset and make sure that the run can be named and repeated."""
+    preset = _read_object(path)
+    missing = [key for key in ("name", "seed") if key not in preset]
+    if missing:
+        raise RunError(f"{path} has no {' and no '.join(missing)}; restore the file or repeat the run")
+    return preset
+
+
+def _read_predictions(folder: Path, task: int) -> dict[str, Any]:
+    """Read the predicted and the true classes after one task."""
+    path = folder / "predictions" / f"task-{task:04d}.safetensors"
+    try:
+        tensors: dict[str, Any] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"could not read the predictions {path} ({error}); restore the file or repeat the run") from None
+    if not {"predicted", "target"} <= tensors.keys() or tensors["predicted"].shape != tensors["target"].shape:
+        raise RunError(f"{path} does not hold as many predicted as target classes; repeat the run")
+    return tensors
+
+
+def _start_event(event: Mapping[str, Any]) -> StartEvent:
+    """Check and type a start event."""
+    classes, sizes = tuple(map(str, event["classes"])), tuple(map(int, event["task_sizes"]))
+    if sum(sizes) != len(classes):
+        raise ValueError(f"{len(classes)} classes in tasks of {sum(sizes)}")
+    return StartEvent(
+        time=float(event["time"]),
+        method=str(event["method"]),
+        classes=classes,
+        task_sizes=sizes,
+        num_coordinates=event.get("num_coordinates"),
+        backbone_hash=event.get("backbone_hash"),
+    )
+
+
+def _phase_event(event: Mapping[str, Any]) -> PhaseEvent:
+    """Check and type a phase event."""
+    return PhaseEvent(
+        task=int(event["task"]),
+        phase=str(event["phase"]),
+        loss=tuple(map(_number, event["loss"])),
+        seconds=float(event["seconds"]),
+    )
+
+
+def _task_event(event: Mapping[str, Any]) -> TaskEvent:
+    """Check and type a task event."""
+    accuracy, seconds = event["accuracy"], event["seconds"]
+    capacity, parameters = event.get("capacity") or {}, event.get("parameters") or {}
+    per_task = tuple(map(_number, accuracy["per_task"]))
+    if len(per_task) != int(event["task"]) + 1:
+        raise ValueError(f"{len(per_task)} accuracies after task {event['task']}")
+    return TaskEvent(
+        task=int(event["task"]),
+        seen=_number(accuracy["seen"]),
+        new=_number(accuracy["new"]),
+        first=_number(accuracy["first"]),
+        per_task=per_task,
+        capacity_used=capacity.get("used"),
+        num_claimed=capacity.get("claimed"),
+        num_free=capacity.get("free"),
+        learn_seconds=float(seconds["learn"]),
+        evaluate_seconds=float(seconds["evaluate"]),
+        num_trainable=parameters.get("trainable"),
+        num_stored=parameters.get("stored"),
+    )
+
+
+def _number(value: float | None) -> float:
+    """A float, NaN where JSON holds null."""
+    return float("nan") if value is None else float(value)

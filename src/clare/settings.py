@@ -1,0 +1,51 @@
+"""The base of every settings class, and how raw values become one."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from clare.errors import SettingsError, nearest
+
+
+class Settings(BaseModel):
+    """Frozen, typed, bounded values; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def build_settings(kind: type[S], values: Mapping[str, Any], where: str) -> S:
+    """Build settings from raw values; `where` is the dotted key under which the user wrote them."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(_first_problem(kind, error, where)) from None
+
+
+def _first_problem(kind: type[Settings], error: ValidationError, where: str) -> str:
+    """Say in one sentence which key is wrong, what came and what is allowed."""
+    problem = error.errors()[0]
+    path = [str(part) for part in problem["loc"]]
+    key = ".".join([where, *path] if where else path)
+    owner = _owner(kind, path[:-1])
+    if problem["type"] == "extra_forbidden" and owner is not None:
+        allowed = sorted(owner.model_fields)
+        return f"there is no setting '{key}'{nearest(path[-1], allowed)}; allowed here: {', '.join(allowed)}"
+    if problem["type"] == "missing":
+        return f"the setting '{key}' is missing; give it a value"
+    message = problem["msg"][0].lower() + problem["msg"][1:]
+    return f"the setting '{key}' got {problem['input']!r}; {message}"
+
+
+def _owner(kind: type[Settings], path: list[str]) -> type[Settings] | None:
+    """Follow a path of field names to the settings class that holds the last one."""
+    for part in path:
+        field: FieldInfo | None = kind.model_fields.get(part)
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, Settings)):
+            return None
+        kind = field.annotation
+    return kind

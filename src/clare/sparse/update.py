@@ -1,0 +1,27 @@
+"""Masked updates of a tensor: what lies outside the mask keeps every bit."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+PenaltyForm = Literal["l1-proximal", "l1-subgradient", "l2"]
+
+
+def soft_threshold(values: Tensor, threshold: Tensor | float) -> Tensor:
+    """Move every value towards zero by the threshold and stop at zero."""
+    return torch.sign(values) * (values.abs() - threshold).clamp(min=0)
+
+
+def penalty_gradient(offset: Tensor, weight: float, form: PenaltyForm) -> Tensor:
+    """Return the gradient of weight * |offset| or weight * offset^2; the proximal form has none."""
+    if form == "l1-subgradient":
+        return weight * offset.sign()
+    if form == "l2":
+        return 2 * weight * offset
+    return torch.zeros_like(offset)
+
+
+def write_masked(target: Tensor, values: Tensor, mask: Tensor | None) -> None:
+    """Overwrite the target where the mask is true; `where` keeps a NaN elsewhere from leaking in."""
+    target.copy_(values if mask is None else torch.where(mask, values, target))

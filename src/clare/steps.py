@@ -1,0 +1,100 @@
+"""What a method asks the engine to do: phases of training, passes over the data, notices."""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from clare.sparse.update import PenaltyForm
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(inputs, labels) -> one loss per sample."""
+
+Statistic = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
+"""(images, labels, weights) -> tensors that add up over batches and ranks; padding has weight zero."""
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Stochastic gradient descent with momentum, and a cosine schedule stepped once per epoch."""
+
+    learning_rate: float
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """A pull of a group towards its anchor."""
+
+    weight: float
+    form: PenaltyForm
+    anchor: Tensor
+
+
+@dataclass(frozen=True)
+class Group:
+    """A parameter that a phase trains, where, and how."""
+
+    parameter: nn.Parameter
+    mask: Tensor | None = None
+    penalty: Penalty | None = None
+    decay_towards: Tensor | None = None
+
+
+class Source(Protocol):
+    """Training inputs other than the task's images."""
+
+    num_samples: int
+
+    def begin_epoch(self, generator: torch.Generator) -> None:
+        """Get ready for an epoch; the generator is the same on every rank."""
+
+    def draw(self, positions: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return inputs and labels of these positions, augmented or sampled with the generator."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Gradient training of some groups for some epochs; data is the task's images unless a source is given."""
+
+    name: str
+    epochs: int
+    groups: list[Group]
+    loss: Loss
+    optimizer: Sgd
+    batch_size: int
+    data: Source | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One sweep over the task's training images without gradient; its sums come back to the method."""
+
+    name: str
+    statistic: Statistic
+    view: Literal["train", "test"] = "test"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something the user should know."""
+
+    text: str
+
+
+Step = Phase | Pass | Notice
+Result = dict[str, Tensor]
+Learning = Generator[Step, Result, None]
+Choosing = Generator[Step, Result, Tensor]
+"""Like Learning, and returns the mask of the coordinates that the task trained."""
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """What a method is told about a task: its place in the sequence and the names of its classes."""
+
+    index: int
+    classes: tuple[str, ...] = field(default=())

@@ -1,0 +1,101 @@
+"""The bottleneck adapter beside every MLP, all of its scalars in one flat parameter.
+
+Shapes: N coordinates, L blocks, D width of the residual stream, R bottleneck.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import Tensor, nn
+
+from clare.backbones.attach import replace_blocks, restore_blocks
+from clare.settings import Settings
+
+
+class AdapterSettings(Settings):
+    """The shape of the adapter, after AdaptFormer."""
+
+    bottleneck: int = Field(64, ge=1, le=4096, description="Width of the adapter's hidden layer.")
+    scale: float = Field(0.1, gt=0, le=100, description="Constant factor on the adapter's output.")
+    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on the hidden layer while training.")
+
+
+class AdaptedBlock(nn.Module):
+    """A plain timm block with the adapter's output added to the residual stream outside LayerScale and drop-path."""
+
+    def __init__(self, block: Block, adapter: "FlatAdapter", index: int) -> None:
+        super().__init__()
+        self.block = block
+        self.index = index
+        # A tuple hides the adapter from the module tree: it belongs to the method, not to the backbone.
+        self._adapter = (adapter,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run attention, then the MLP and the adapter side by side on the same residual stream."""
+        block = self.block
+        x = x + block.drop_path1(block.ls1(block.attn(block.norm1(x))))
+        update: Tensor = block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
+        return x + update + self._adapter[0].branch(self.index, x)
+
+
+class FlatAdapter(nn.Module):
+    """All adapter coordinates as one flat parameter, beside their initial values."""
+
+    initial: Tensor
+
+    def __init__(self, vit: VisionTransformer, settings: AdapterSettings, generator: torch.Generator) -> None:
+        super().__init__()
+        self.settings = settings
+        width, hidden = int(vit.embed_dim), settings.bottleneck
+        self.num_blocks = len(vit.blocks)
+        self.shapes = [(hidden, width), (hidden,), (width, hidden), (width,)]
+        self.block_size = sum(math.prod(shape) for shape in self.shapes)
+        initial = initial_values(self.num_blocks, width, hidden, generator)
+        self.values = nn.Parameter(initial.clone(), requires_grad=False)
+        self.register_buffer("initial", initial)
+        self._weights: list[tuple[Tensor, ...]] = []
+        replace_blocks(vit, lambda block, index: AdaptedBlock(block, self, index))
+
+    @contextmanager
+    def spread(self) -> Iterator[None]:
+        """Split the flat parameter once for all blocks of a forward pass."""
+        sizes = [math.prod(shape) for shape in self.shapes] * self.num_blocks
+        parts = [
+            part.view(shape)
+            for part, shape in zip(torch.split(self.values, sizes), self.shapes * self.num_blocks, strict=True)
+        ]
+        self._weights = [tuple(parts[4 * i : 4 * i + 4]) for i in range(self.num_blocks)]
+        try:
+            yield
+        finally:
+            self._weights = []
+
+    def branch(self, index: int, x: Tensor) -> Tensor:
+        """Return scale * up(dropout(relu(down(x)))) of one block."""
+        down, down_bias, up, up_bias = self._weights[index]
+        hidden = F.dropout(F.relu(F.linear(x, down, down_bias)), self.settings.dropout, self.training)
+        return self.settings.scale * F.linear(hidden, up, up_bias)
+
+    def movement(self) -> Tensor:
+        """Return |value - initial value| of every coordinate."""
+        return (self.values.detach() - self.initial).abs()
+
+
+def initial_values(num_blocks: int, width: int, hidden: int, generator: torch.Generator) -> Tensor:
+    """Draw down-projections Kaiming-uniform with a = sqrt(5); up-projections and biases are zero."""
+    bound = 1 / math.sqrt(width)
+    blocks = []
+    for _ in range(num_blocks):
+        down = torch.empty(hidden * width).uniform_(-bound, bound, generator=generator)
+        blocks += [down, torch.zeros(hidden + width * hidden + width)]
+    return torch.cat(blocks)
+
+
+def detach_adapter(vit: VisionTransformer) -> None:
+    """Take the adapter out again; the backbone is what it was before."""
+    restore_blocks(vit)

@@ -1,0 +1,199 @@
+"""The masked optimiser against torch's own, and against what it must not touch."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from clare.engine.optim import MaskedSgd, cosine_rate
+from clare.sparse.update import PenaltyForm
+from clare.steps import Group, Penalty, Sgd
+
+RATES = [0.1, 0.1, 0.07, 0.02, 0.005]
+
+
+def bits(tensor: Tensor) -> list[int]:
+    numbers: list[int] = tensor.detach().contiguous().view(torch.int32).tolist()
+    return numbers
+
+
+def draw(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def take_step(optimizer: MaskedSgd, rate: float, gradients: list[Tensor]) -> None:
+    optimizer.set_rate(rate)
+    for group, gradient in zip(optimizer.groups, gradients, strict=True):
+        group.parameter.grad = gradient.clone()
+    optimizer.step()
+
+
+def one_step(start: Tensor, gradient: Tensor, rate: float, sgd: Sgd, **group: Any) -> Tensor:
+    """Return where one step leads."""
+    parameter = nn.Parameter(start.clone())
+    take_step(MaskedSgd([Group(parameter, **group)], sgd), rate, [gradient])
+    return parameter.detach()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 5e-2])
+def test_inside_the_mask_it_is_torch_sgd(momentum: float, weight_decay: float) -> None:
+    start, mask = draw(50, seed=0), draw(50, seed=1) > 0
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    optimizer = MaskedSgd([Group(ours, mask=mask)], Sgd(0.1, momentum, weight_decay))
+    reference = torch.optim.SGD([theirs], lr=0.1, momentum=momentum, weight_decay=weight_decay)
+    for step, rate in enumerate(RATES):
+        gradient = draw(50, seed=10 + step)
+        take_step(optimizer, rate, [gradient])
+        theirs.grad = gradient.clone()
+        reference.param_groups[0]["lr"] = rate
+        reference.step()
+        torch.testing.assert_close(ours[mask], theirs[mask], rtol=1e-6, atol=1e-6)
+    assert bits(ours[~mask]) == bits(start[~mask])
+
+
+def test_without_a_mask_every_coordinate_moves() -> None:
+    start = draw(20, seed=0)
+    moved = one_step(start, draw(20, seed=1), 0.1, Sgd(0.1))
+    assert bool((moved != start).all())
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 1000),
+    form=st.sampled_from([None, "l1-proximal", "l1-subgradient", "l2"]),
+    towards_anchor=st.booleans(),
+    poison=st.sampled_from([0.0, math.nan, math.inf, -math.inf]),
+)
+def test_outside_the_mask_nothing_ever_moves(
+    seed: int, form: PenaltyForm | None, towards_anchor: bool, poison: float
+) -> None:
+    start, anchor, mask = draw(30, seed=seed), draw(30, seed=seed + 1), draw(30, seed=seed + 2) > 0
+    parameter = nn.Parameter(start.clone())
+    penalty = None if form is None else Penalty(0.1, form, anchor)
+    group = Group(parameter, mask, penalty, anchor if towards_anchor else None)
+    optimizer = MaskedSgd([group], Sgd(0.1, 0.9, 5e-2))
+    for step, rate in enumerate(RATES):
+        gradient = torch.where(mask, draw(30, seed=seed + step), poison)
+        take_step(optimizer, rate, [gradient])
+    assert bits(parameter[~mask]) == bits(start[~mask])
+    assert bool(torch.isfinite(parameter).all())
+    assert not mask.any() or bits(parameter[mask]) != bits(start[mask])
+
+
+@pytest.mark.parametrize("form", ["l1-subgradient", "l2"])
+def test_a_penalty_in_the_gradient_is_autograd_of_the_penalised_loss(form: PenaltyForm) -> None:
+    matrix, anchor = draw(12, 8, seed=0, dtype=torch.float64), draw(8, seed=1, dtype=torch.float64)
+    start, weight = draw(8, seed=2, dtype=torch.float64), 0.3
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    optimizer = MaskedSgd([Group(ours, penalty=Penalty(weight, form, anchor))], Sgd(0.01, 0.9, 1e-2))
+    optimizer.rate = optimizer.rate.double()
+    reference = torch.optim.SGD([theirs], lr=0.01, momentum=0.9, weight_decay=1e-2)
+    for rate in (0.01, 0.01, 0.004):
+        (gradient,) = torch.autograd.grad((matrix @ ours).square().sum(), ours)
+        take_step(optimizer, rate, [gradient])
+        offset = theirs - anchor
+        penalty = offset.abs().sum() if form == "l1-subgradient" else offset.square().sum()
+        reference.zero_grad()
+        ((matrix @ theirs).square().sum() + weight * penalty).backward()  # type: ignore[no-untyped-call]
+        reference.param_groups[0]["lr"] = rate
+        reference.step()
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    anchor=st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=8),
+    momentum=st.sampled_from([0.0, 0.9]),
+    weight=st.sampled_from([0.0, 1e-4, 1.0]),
+)
+def test_proximal_coordinates_without_a_gradient_stay_at_the_anchor_to_the_bit(
+    anchor: list[float], momentum: float, weight: float
+) -> None:
+    initial = torch.tensor(anchor)
+    parameter = nn.Parameter(initial.clone())
+    group = Group(parameter, penalty=Penalty(weight, "l1-proximal", initial), decay_towards=initial)
+    optimizer = MaskedSgd([group], Sgd(0.1, momentum, 5e-2))
+    for rate in RATES:
+        take_step(optimizer, rate, [torch.zeros(len(anchor))])
+    assert bits(parameter) == bits(initial)
+
+
+def test_the_proximal_threshold_is_the_long_run_pull_of_the_subgradient() -> None:
+    rate, weight, momentum = 0.5, 0.2, 0.75
+    threshold = 0.5 * 0.2 / 0.25
+    anchor = torch.tensor([1.0, 1.0, 1.0, 1.0])
+    # One plain step of -rate * gradient: offsets of +1, -1, just within and just beyond the threshold.
+    offsets = torch.tensor([1.0, -1.0, 0.99 * threshold, -1.01 * threshold])
+    moved = one_step(anchor, -offsets / rate, rate, Sgd(rate, momentum), penalty=Penalty(weight, "l1-proximal", anchor))
+    expected = [1 + (1 - threshold), 1 - (1 - threshold), 1.0, 1 - 0.01 * threshold]
+    torch.testing.assert_close(moved, torch.tensor(expected))
+    assert float(moved[2]) == 1.0
+
+
+def test_the_proximal_step_matches_the_subgradient_in_the_long_run() -> None:
+    anchor, gradient = torch.zeros(1), torch.tensor([-1.0])
+    ends = []
+    for form in ("l1-proximal", "l1-subgradient"):
+        parameter = nn.Parameter(torch.zeros(1))
+        group = Group(parameter, penalty=Penalty(0.25, form, anchor))
+        optimizer = MaskedSgd([group], Sgd(0.01, 0.9))
+        for _ in range(400):
+            take_step(optimizer, 0.01, [gradient])
+        ends.append(float(parameter.detach()))
+    # Both drift by rate * (1 - 0.25) / (1 - momentum) a step once the momentum has built up.
+    assert ends[0] == pytest.approx(ends[1], rel=0.03)
+    assert ends[1] == pytest.approx(400 * 0.01 * 0.75 / 0.1, rel=0.03)
+
+
+def test_decay_pulls_towards_zero_or_towards_the_given_values() -> None:
+    start, towards, still = torch.tensor([2.0, -1.0]), torch.tensor([3.0, -1.0]), torch.zeros(2)
+    sgd = Sgd(0.5, 0.0, 0.1)
+    assert one_step(start, still, 0.5, sgd).tolist() == pytest.approx([2 - 0.5 * 0.1 * 2, -1 + 0.5 * 0.1])
+    moved = one_step(start, still, 0.5, sgd, decay_towards=towards)
+    assert moved.tolist() == pytest.approx([2 + 0.5 * 0.1 * 1, -1.0])
+    assert float(moved[1]) == -1.0
+
+
+def test_a_saved_state_goes_on_to_the_bit() -> None:
+    def make(start: Tensor, other: Tensor) -> MaskedSgd:
+        groups = [Group(nn.Parameter(start.clone()), mask=draw(9, seed=3) > 0), Group(nn.Parameter(other.clone()))]
+        return MaskedSgd(groups, Sgd(0.1, 0.9, 1e-2))
+
+    straight = make(draw(9, seed=0), draw(2, 3, seed=1))
+    gradients = [[draw(9, seed=20 + step), draw(2, 3, seed=30 + step)] for step in range(len(RATES))]
+    for rate, gradient in zip(RATES[:3], gradients[:3], strict=True):
+        take_step(straight, rate, gradient)
+    resumed = make(*(group.parameter.detach() for group in straight.groups))
+    resumed.restore({name: tensor.clone() for name, tensor in straight.tensors().items()})
+    for rate, gradient in zip(RATES[3:], gradients[3:], strict=True):
+        take_step(straight, rate, gradient)
+        take_step(resumed, rate, gradient)
+    for one, other in zip(straight.groups, resumed.groups, strict=True):
+        assert bits(one.parameter) == bits(other.parameter)
+
+
+def test_the_rate_is_written_into_one_tensor() -> None:
+    optimizer = MaskedSgd([Group(nn.Parameter(torch.zeros(2)))], Sgd(0.1))
+    place = optimizer.rate.data_ptr()
+    optimizer.set_rate(0.25)
+    assert optimizer.rate.data_ptr() == place
+    assert float(optimizer.rate) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("epoch", "epochs", "expected"), [(0, 20, 0.02), (10, 20, 0.01), (1, 3, 0.015), (2, 3, 0.005), (0, 1, 0.02)]
+)
+def test_cosine_rates_by_hand(epoch: int, epochs: int, expected: float) -> None:
+    assert cosine_rate(0.02, epoch, epochs) == pytest.approx(expected)
+
+
+def test_the_cosine_schedule_falls_to_zero_only_after_the_last_epoch() -> None:
+    rates = [cosine_rate(0.1, epoch, 7) for epoch in range(8)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[6] > 0
+    assert rates[7] == pytest.approx(0, abs=1e-15)

@@ -1,0 +1,154 @@
+"""Intervals of differences on runs whose answers are known."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from clare.errors import RunError
+from clare.metrics import bootstrap
+from clare.metrics.accuracy import IntArray, accuracy_matrix, average_accuracy, forgetting, seen_accuracy
+from clare.metrics.bootstrap import STATISTICS, Evaluations, Interval, paired_interval, paired_intervals
+
+TASK_OF_CLASS = np.array([0, 0, 1, 1])
+
+
+def evaluate(right: Callable[[int, IntArray, IntArray], IntArray], target: IntArray) -> Evaluations:
+    """Evaluate after two tasks; `right(task, image, category)` says which images are answered right."""
+    predicted, targets = [], []
+    for task in range(2):
+        images = np.flatnonzero(TASK_OF_CLASS[target] <= task)
+        truth = target[images]
+        predicted.append(np.where(right(task, images, truth), truth, (truth + 1) % 4))
+        targets.append(truth)
+    return Evaluations(predicted, targets, TASK_OF_CLASS)
+
+
+def generator() -> np.random.RandomState:
+    return np.random.RandomState(0)
+
+
+SORTED = np.repeat(np.arange(4), 10)
+SHUFFLED = np.random.RandomState(1).permutation(SORTED)
+
+
+def noisy(seed: int, target: IntArray, skill: float) -> Evaluations:
+    random = np.random.RandomState(seed)
+    return evaluate(lambda task, images, truth: random.rand(len(images)) < skill, target)
+
+
+def test_identical_runs_differ_by_nothing() -> None:
+    run = noisy(0, SHUFFLED, 0.6)
+    for interval in paired_intervals(run, run, list(STATISTICS), random=generator()).values():
+        assert interval == Interval(0.0, 0.0, 0.0)
+
+
+def test_always_right_against_always_wrong() -> None:
+    best = evaluate(lambda task, images, truth: images >= 0, SORTED)
+    worst = evaluate(lambda task, images, truth: images < 0, SORTED)
+    assert paired_interval(best, worst, "average_accuracy", random=generator()) == Interval(1.0, 1.0, 1.0)
+    assert paired_interval(worst, best, "final_accuracy", random=generator()) == Interval(-1.0, -1.0, -1.0)
+    assert paired_interval(best, worst, "forgetting", random=generator()) == Interval(0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("target", [SORTED, SHUFFLED])
+def test_the_difference_is_that_of_the_plain_measures(target: IntArray) -> None:
+    run_a, run_b = noisy(1, target, 0.8), noisy(2, target, 0.5)
+    intervals = paired_intervals(run_a, run_b, list(STATISTICS), random=generator())
+    seen = [[seen_accuracy(*pair) for pair in zip(run.predicted, run.target, strict=True)] for run in (run_a, run_b)]
+    matrices = [accuracy_matrix(run.predicted, run.target, TASK_OF_CLASS) for run in (run_a, run_b)]
+    expected = {
+        "average_accuracy": average_accuracy(seen[0]) - average_accuracy(seen[1]),
+        "final_accuracy": seen[0][-1] - seen[1][-1],
+        "forgetting": forgetting(matrices[0]) - forgetting(matrices[1]),
+    }
+    for name, interval in intervals.items():
+        assert interval.difference == pytest.approx(expected[name])
+        assert interval.low < interval.high
+
+
+def test_images_are_resampled_within_their_class() -> None:
+    # Right on two classes of four each, so every resample within classes gives exactly one half.
+    run_a = evaluate(lambda task, images, truth: truth % 2 == 0, SHUFFLED)
+    run_b = evaluate(lambda task, images, truth: truth % 2 == 1, SHUFFLED)
+    assert paired_interval(run_a, run_b, "final_accuracy", random=generator()) == Interval(0.0, 0.0, 0.0)
+
+
+def test_both_runs_are_judged_on_the_same_images() -> None:
+    # The second run is right wherever the first is: were the resamples not shared, it would sometimes lose.
+    run_a = evaluate(lambda task, images, truth: images % 2 == 0, SHUFFLED)
+    run_b = evaluate(lambda task, images, truth: (images % 2 == 0) | (images == 1), SHUFFLED)
+    interval = paired_interval(run_b, run_a, "final_accuracy", random=generator())
+    assert interval.difference == pytest.approx(1 / 40)
+    assert interval.low >= 0
+
+
+@pytest.mark.parametrize("target", [SORTED, SHUFFLED])
+def test_an_image_keeps_its_place_in_every_evaluation(target: IntArray) -> None:
+    # Answers that never change cannot be forgotten, whichever images are drawn.
+    run_a = evaluate(lambda task, images, truth: images % 3 == 0, target)
+    run_b = evaluate(lambda task, images, truth: images % 5 == 0, target)
+    assert paired_interval(run_a, run_b, "forgetting", random=generator()) == Interval(0.0, 0.0, 0.0)
+
+
+def test_the_same_generator_gives_the_same_interval() -> None:
+    run_a, run_b = noisy(1, SORTED, 0.8), noisy(2, SORTED, 0.5)
+    first, second = (paired_interval(run_a, run_b, "forgetting", random=generator()) for _ in range(2))
+    assert first == second
+
+
+def test_a_lower_level_gives_a_narrower_interval() -> None:
+    run_a, run_b = noisy(1, SORTED, 0.8), noisy(2, SORTED, 0.5)
+    wide = paired_interval(run_a, run_b, "average_accuracy", level=0.99, random=generator())
+    narrow = paired_interval(run_a, run_b, "average_accuracy", level=0.5, random=generator())
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_small_chunks_give_much_the_same_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_a, run_b = noisy(1, SORTED, 0.8), noisy(2, SORTED, 0.5)
+    whole = paired_interval(run_a, run_b, "average_accuracy", random=generator())
+    monkeypatch.setattr(bootstrap, "CHUNK_ELEMENTS", 700)
+    parts = paired_interval(run_a, run_b, "average_accuracy", random=generator())
+    assert parts.difference == whole.difference
+    assert parts.low == pytest.approx(whole.low, abs=0.03)
+    assert parts.high == pytest.approx(whole.high, abs=0.03)
+
+
+def test_the_interval_holds_the_true_difference_about_as_often_as_it_says() -> None:
+    target = np.repeat(np.arange(4), 50)
+    num_hits = 0
+    for seed in range(200):
+        interval = paired_interval(
+            noisy(2 * seed, target, 0.8),
+            noisy(2 * seed + 1, target, 0.7),
+            "final_accuracy",
+            num_samples=300,
+            random=np.random.RandomState(seed),
+        )
+        num_hits += interval.low <= 0.1 <= interval.high
+    assert 178 <= num_hits <= 199
+
+
+def test_other_test_images_are_refused() -> None:
+    run = noisy(0, SORTED, 0.5)
+    with pytest.raises(RunError, match="same images"):
+        paired_interval(run, noisy(0, SORTED[:-1], 0.5), "forgetting", random=generator())
+    with pytest.raises(RunError, match="same images"):
+        paired_interval(
+            run, Evaluations(run.predicted[:1], run.target[:1], TASK_OF_CLASS), "forgetting", random=generator()
+        )
+
+
+def test_a_test_set_that_changes_between_tasks_is_refused() -> None:
+    run = noisy(0, SORTED, 0.5)
+    changed = Evaluations(
+        [run.predicted[0][:-1], run.predicted[1][1:]], [run.target[0][:-1], run.target[1][1:]], TASK_OF_CLASS
+    )
+    with pytest.raises(RunError, match="change between tasks"):
+        paired_interval(changed, changed, "forgetting", random=generator())
+
+
+def test_runs_without_a_task_are_refused() -> None:
+    empty = Evaluations([], [], TASK_OF_CLASS)
+    with pytest.raises(RunError, match="no evaluated task"):
+        paired_interval(empty, empty, "forgetting", random=generator())

@@ -1,0 +1,55 @@
+"""The summary of runs worked out by hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from clare.metrics.summary import summarise
+
+
+@dataclass(frozen=True)
+class Task:
+    seen: float
+    per_task: Sequence[float]
+    capacity_used: float | None = None
+    seconds: float = 2.5
+
+
+@dataclass(frozen=True)
+class Run:
+    tasks: Sequence[Task]
+
+
+def test_every_figure_by_hand() -> None:
+    summary = summarise(Run([Task(0.9, [0.9], 0.05), Task(0.65, [0.6, 0.7], 1 - 0.95**2)]))
+    assert summary == {
+        "average_accuracy": 0.775,
+        "final_accuracy": 0.65,
+        "forgetting": pytest.approx(0.3),
+        "backward_transfer": pytest.approx(-0.3),
+        "new_task_accuracy": 0.8,
+        "accuracy_matrix": [[0.9, None], [0.6, 0.7]],
+        "capacity_used": 0.0975,
+        "seconds": 5.0,
+    }
+
+
+def test_values_have_six_digits() -> None:
+    summary = summarise(Run([Task(1 / 3, [2 / 3])]))
+    assert summary["average_accuracy"] == 0.333333
+    assert summary["accuracy_matrix"] == [[0.666667]]
+    assert summary["capacity_used"] is None
+
+
+def test_a_run_without_a_task_has_no_figures() -> None:
+    summary = summarise(Run([]))
+    assert summary["average_accuracy"] is summary["final_accuracy"] is summary["forgetting"] is None
+    assert summary["accuracy_matrix"] == []
+    assert summary["seconds"] == 0
+
+
+def test_what_is_not_a_number_becomes_none() -> None:
+    summary = summarise(Run([Task(float("nan"), [float("nan")])]))
+    assert summary["average_accuracy"] is None
+    assert summary["accuracy_matrix"] == [[None]]

@@ -1,0 +1,92 @@
+"""Small run folders as the engine writes them, with answers drawn from a chosen accuracy."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+NUM_IMAGES_PER_CLASS = 20
+
+
+def write_run(
+    folder: Path,
+    method: str = "clare",
+    task_sizes: Sequence[int] = (2, 2, 2),
+    skill: float = 0.9,
+    decay: float = 0.05,
+    num_tasks: int | None = None,
+    seed: int = 0,
+    with_capacity: bool = True,
+    classes: Sequence[str] | None = None,
+    preset: dict[str, Any] | None = None,
+) -> Path:
+    """Write a run whose accuracy on a task is `skill` at first and falls by `decay` with each later task."""
+    random = np.random.RandomState(seed)
+    num_tasks = len(task_sizes) if num_tasks is None else num_tasks
+    classes = [f"class {index}" for index in range(sum(task_sizes))] if classes is None else list(classes)
+    task_of_class = np.repeat(np.arange(len(task_sizes)), task_sizes)
+    folder.mkdir(parents=True)
+    (folder / "predictions").mkdir()
+    write_json(folder / "preset.json", base_preset(method) | (preset or {}))
+    write_json(folder / "environment.json", {"clare": "0.1.0", "torch": "2.15.0", "device": "cpu", "threads": 2})
+    events: list[dict[str, Any]] = [
+        {
+            "event": "start",
+            "time": 1.0e9,
+            "classes": classes,
+            "task_sizes": list(task_sizes),
+            "num_coordinates": 1000,
+            "method": method,
+            "backbone_hash": "abc",
+        }
+    ]
+    all_targets = np.repeat(np.arange(len(classes)), NUM_IMAGES_PER_CLASS)
+    for task in range(num_tasks):
+        target = all_targets[task_of_class[all_targets] <= task].astype(np.int32)
+        age = task - task_of_class[target]
+        right = random.rand(len(target)) < np.clip(skill - decay * age, 0, 1)
+        predicted = np.where(right, target, (target + 1) % len(classes)).astype(np.int32)
+        save_file({"predicted": predicted, "target": target}, folder / "predictions" / f"task-{task:04d}.safetensors")
+        per_task = [float(right[task_of_class[target] == earlier].mean()) for earlier in range(task + 1)]
+        used = 1 - 0.95 ** (task + 1)
+        events += [
+            {"event": "phase", "task": task, "phase": "probe", "epochs": 2, "loss": [1.0, 0.5], "seconds": 1.5},
+            {"event": "phase", "task": task, "phase": "train", "epochs": 3, "loss": [0.9, 0.4, 0.2], "seconds": 3.0},
+            {
+                "event": "task",
+                "task": task,
+                "accuracy": {
+                    "seen": float(right.mean()),
+                    "new": per_task[-1],
+                    "first": per_task[0],
+                    "per_task": per_task,
+                },
+                "capacity": {"used": used, "claimed": 50, "free": int(1000 * (1 - used))} if with_capacity else None,
+                "seconds": {"learn": 10.0, "evaluate": 1.0},
+                "parameters": {"trainable": 1200, "stored": 3400},
+            },
+        ]
+    if num_tasks == len(task_sizes):
+        events.append({"event": "end", "time": 1.0e9 + 60})
+    (folder / "record.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return folder
+
+
+def base_preset(method: str) -> dict[str, Any]:
+    """A preset as the engine resolves it."""
+    return {
+        "name": "quickdraw",
+        "description": "drawings",
+        "seed": 1993,
+        "method": {"name": method, "epochs": 20},
+        "stream": {"num_tasks": 3},
+        "data": {"name": "quickdraw"},
+    }
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON."""
+    path.write_text(json.dumps(value))

@@ -1,0 +1,110 @@
+"""Settings refuse what is wrong in one sentence that names the key, what came and what is allowed."""
+
+from typing import Any, Literal
+
+import pytest
+from pydantic import Field, ValidationError
+
+from clare.errors import SettingsError
+from clare.methods import METHODS
+from clare.settings import Settings, build_settings
+
+
+class Inner(Settings):
+    """Settings inside others."""
+
+    width: int = Field(4, ge=1, le=64, description="A size.")
+    kind: Literal["small", "large"] = Field("small", description="A choice.")
+
+
+class Outer(Settings):
+    """Settings with a part of their own."""
+
+    rate: float = Field(0.1, gt=0, le=1, description="A rate.")
+    inner: Inner = Field(Inner(), description="A part.")
+    name: str = Field(description="Needed.")
+
+
+def problem(values: dict[str, Any], where: str = "method") -> str:
+    with pytest.raises(SettingsError) as caught:
+        build_settings(Outer, values, where)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_right_values_build_settings() -> None:
+    settings = build_settings(Outer, {"name": "x", "rate": 1, "inner": {"width": 8}}, "method")
+    assert settings == Outer(name="x", rate=1.0, inner=Inner(width=8))
+
+
+def test_a_wrong_key_names_the_nearest_and_the_allowed() -> None:
+    message = problem({"name": "x", "rat": 0.5})
+    assert "no setting 'method.rat'" in message
+    assert "did you mean 'rate'" in message
+    assert "inner, name, rate" in message
+
+
+def test_a_wrong_key_inside_a_part_names_the_keys_of_the_part() -> None:
+    message = problem({"name": "x", "inner": {"widht": 8}})
+    assert "no setting 'method.inner.widht'" in message
+    assert "did you mean 'width'" in message
+    assert "kind, width" in message
+    assert "rate" not in message
+
+
+def test_a_key_that_is_near_nothing_gets_no_guess() -> None:
+    message = problem({"name": "x", "zzz": 1})
+    assert "did you mean" not in message
+    assert "inner, name, rate" in message
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "came", "allowed"),
+    [
+        ({"rate": 0}, "method.rate", "got 0", "greater than 0"),
+        ({"rate": 1.5}, "method.rate", "got 1.5", "less than or equal to 1"),
+        ({"rate": "fast"}, "method.rate", "got 'fast'", "valid number"),
+        ({"rate": float("nan")}, "method.rate", "got nan", ""),
+        ({"rate": float("inf")}, "method.rate", "got inf", ""),
+        ({"inner": {"width": 65}}, "method.inner.width", "got 65", "less than or equal to 64"),
+        ({"inner": {"width": 2.5}}, "method.inner.width", "got 2.5", "integer"),
+        ({"inner": {"kind": "tiny"}}, "method.inner.kind", "got 'tiny'", "'small' or 'large'"),
+        ({"inner": 3}, "method.inner", "got 3", "Inner"),
+    ],
+)
+def test_a_wrong_value_names_the_key_what_came_and_what_is_allowed(
+    values: dict[str, Any], key: str, came: str, allowed: str
+) -> None:
+    message = problem({"name": "x", **values})
+    assert f"'{key}' {came}" in message
+    assert allowed in message
+
+
+def test_a_missing_value_is_named() -> None:
+    assert "'method.name' is missing" in problem({})
+
+
+def test_keys_at_the_top_have_no_prefix() -> None:
+    assert "'rate' got 2" in problem({"name": "x", "rate": 2}, where="")
+
+
+def test_settings_do_not_change() -> None:
+    settings = Outer(name="x")
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.rate = 0.5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_setting_of_a_method_is_described_and_its_numbers_are_bounded(name: str) -> None:
+    def check(kind: type[Settings]) -> None:
+        for key, field in kind.model_fields.items():
+            assert field.description, key
+            if field.annotation in (int, float):
+                bounds = {type(bound).__name__ for bound in field.metadata}
+                assert bounds & {"Ge", "Gt"}, key
+                assert bounds & {"Le", "Lt"}, key
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
+                check(field.annotation)
+
+    check(METHODS.get(name).settings_type)
