@@ -152,11 +152,13 @@ def test_exif_orientation(orientation: int, file_format: str) -> None:
     assert np.array_equal(decode_image(content, 3), expected)
 
 
-def test_nonsense_metadata_is_ignored_in_silence() -> None:
-    content = encode(Image.new("RGB", (4, 4), RED), exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x09" + b"\xff" * 30)
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("metadata", [b"Exif\0\0MM\0*\0\0\0\x08\0\x09" + b"\xff" * 30, b"Exif\0\0garbage"])
+def test_nonsense_metadata_is_ignored_in_silence(file_format: str, metadata: bytes) -> None:
+    content = encode(Image.new("RGB", (16, 16), WHITE), file_format, exif=metadata)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert decoded_pixels(content) == [RED] * 16
+        assert decoded_pixels(content) == [WHITE] * 256
     assert caught == []
 
 

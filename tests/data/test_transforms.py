@@ -167,6 +167,15 @@ def test_the_same_generator_state_gives_the_same_batch(train: str) -> None:
     assert first.max() <= 1
 
 
+@pytest.mark.parametrize("train", ["crop", "affine", "none"])
+def test_half_precision_around_it_changes_nothing(train: str) -> None:
+    canvas = random_canvas([(30, 40), (50, 20), (33, 33)])
+    transforms = transforms_of(image_size=24, resize=28, train=train, normalise="backbone")
+    plain = transforms.train(canvas, seeded(8))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(transforms.train(canvas, seeded(8)), plain)
+
+
 def test_global_randomness_is_left_alone() -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state()

@@ -128,9 +128,11 @@ def main() -> None:
     except ClareError as error:
         errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        errors.print("interrupted; run the same command again to go on")
-        sys.exit(130)
+    except SystemExit as leaving:
+        # Typer turns Ctrl-C into this code before it can be seen here.
+        if leaving.code == 130:
+            errors.print("interrupted; run the same command again to go on")
+        raise
 
 
 def _escaped(text: str) -> str:

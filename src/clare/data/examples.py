@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from clare.data.images import IMAGE_SUFFIXES, Pixels, decode_image, to_pixels
+from clare.data.folders import image_paths, subfolders
+from clare.data.images import Pixels, decode_image, to_pixels
 from clare.errors import DataError
 
 ImageLike = str | Path | bytes | Image.Image | Pixels
@@ -39,15 +40,10 @@ def _read_folder(folder: Path, channels: int) -> dict[str, list[Pixels]]:
     """Decode a folder that has one folder of images per class."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}; give a folder that has one folder per class")
-    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    classes = subfolders(folder)
     if not classes:
         raise DataError(f"{folder} has no class folders; put the images of each class into a folder of its own")
-    return {path.name: [decode_image(file, channels) for file in _images_in(path)] for path in classes}
-
-
-def _images_in(folder: Path) -> list[Path]:
-    """List the image files of a class in a fixed order."""
-    return sorted(file for file in folder.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES)
+    return {name: [decode_image(path, channels) for path in image_paths(folder / name)] for name in classes}
 
 
 def read_image(image: ImageLike, channels: int) -> Pixels:

@@ -20,7 +20,7 @@ IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".p
 # A closed list: Pillow would otherwise hand some files to outside programs, such as PostScript to Ghostscript.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
-_UPRIGHT = {
+_UPRIGHT: dict[object, Image.Transpose] = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -40,7 +40,7 @@ def decode_image(source: Path | bytes, channels: int, name: str = "") -> Pixels:
         raise DataError(f"an image cannot have {channels} channels here; ask for 1 (grey) or 3 (RGB)")
     shown = name or (str(source) if isinstance(source, Path) else "the image")
     try:
-        return to_pixels(_open_upright(source.read_bytes() if isinstance(source, Path) else source), channels)
+        return to_pixels(_open(source.read_bytes() if isinstance(source, Path) else source), channels)
     except Exception as error:  # decoders fail on damaged bytes with almost every kind of exception
         raise DataError(
             f"'{shown}' cannot be read as an image ({_reason(error)}); replace or remove it, or pass --skip-bad-images"
@@ -48,8 +48,10 @@ def decode_image(source: Path | bytes, channels: int, name: str = "") -> Pixels:
 
 
 def to_pixels(image: Image.Image, channels: int) -> Pixels:
-    """Return a picture of any mode on white as uint8 (channels, height, width)."""
-    pixels = np.asarray(_on_white(image).convert("RGB" if channels == 3 else "L"))
+    """Return a picture of any mode, upright and on white, as uint8 (channels, height, width)."""
+    turn = _UPRIGHT.get(_orientation(image))
+    upright = image if turn is None else image.transpose(turn)
+    pixels = np.asarray(_on_white(upright).convert("RGB" if channels == 3 else "L"))
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))
 
 
@@ -65,15 +67,21 @@ def shrink_image(image: Pixels, shorter_side: int) -> Pixels:
     return np.stack([np.asarray(plane.resize((new_width, new_height), Image.Resampling.BICUBIC)) for plane in narrowed])
 
 
-def _open_upright(content: bytes) -> Image.Image:
-    """Open, decode and turn an image as its EXIF orientation asks."""
+def _open(content: bytes) -> Image.Image:
+    """Open and decode an image of a known format."""
     with _quiet_pillow():
         image: Image.Image = Image.open(BytesIO(content), formats=_FORMATS)
     image.load()
+    return image
+
+
+def _orientation(image: Image.Image) -> object:
+    """Return the EXIF orientation, or nothing where there is none that can be read."""
     with _quiet_pillow():
-        orientation = image.getexif().get(ExifTags.Base.Orientation)
-    turn = _UPRIGHT.get(orientation) if isinstance(orientation, int) else None
-    return image if turn is None else image.transpose(turn)
+        try:
+            return image.getexif().get(ExifTags.Base.Orientation)
+        except Exception:  # damaged metadata fails with almost every kind of exception, and spoils no pixel
+            return None
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def apply_weights(pixels: Tensor, weights_y: Tensor, weights_x: Tensor) -> Tenso
     """Resize uint8 pixels first along the width, then along the height, with 8 bits in between."""
     # Half precision would be one grey level off.
     with torch.autocast(pixels.device.type, enabled=False):
-        narrowed = (pixels.float().flatten(1, 2) @ weights_x.mT).view(*pixels.shape[:3], -1)
+        narrowed = (pixels.float().flatten(1, 2) @ weights_x.mT).view(*pixels.shape[:3], weights_x.shape[1])
         # As Pillow does, which cuts the overshoot of the cubic; from version 13 it takes some tall images height first.
         return weights_y[:, None] @ to_levels(narrowed)
 

@@ -12,7 +12,8 @@ import torch
 from pydantic import Field, field_validator
 
 from clare.data import cifar
-from clare.data.images import IMAGE_SUFFIXES, Pixels, decode_image, shrink_image
+from clare.data.folders import image_paths, subfolders
+from clare.data.images import Pixels, decode_image, shrink_image
 from clare.data.store import ImageStore, LabelledImages
 from clare.errors import DataError, nearest
 from clare.settings import Settings
@@ -129,18 +130,13 @@ def _load_tree(root: Path, settings: DataSettings) -> Dataset:
     for folder in parts:
         if not folder.is_dir():
             raise DataError(f"there is no folder '{folder}'; expected {root}/{{train,test}}/<class>/<image>")
-    classes, test_classes = (_subfolders(folder) for folder in parts)
+    classes, test_classes = (subfolders(folder) for folder in parts)
     if not classes:
         raise DataError(f"there is no class folder in '{parts[0]}'; expected {root}/{{train,test}}/<class>/<image>")
     if classes != test_classes:
         raise DataError(_difference(root, set(classes), set(test_classes)))
     (train, num_train_skipped), (test, num_test_skipped) = (_read_part(folder, classes, settings) for folder in parts)
     return Dataset(settings.dataset, tuple(classes), train, test, num_train_skipped + num_test_skipped)
-
-
-def _subfolders(folder: Path) -> list[str]:
-    """Return the sorted names of the folders in a folder, without hidden ones."""
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
 def _difference(root: Path, train: set[str], test: set[str]) -> str:
@@ -155,7 +151,7 @@ def _difference(root: Path, train: set[str], test: set[str]) -> str:
 
 def _read_part(folder: Path, classes: Sequence[str], settings: DataSettings) -> tuple[LabelledImages, int]:
     """Read the images of every class in the order of their names, and count those left out."""
-    paths = [_image_paths(folder / name) for name in classes]
+    paths = [image_paths(folder / name) for name in classes]
     labels = [label for label, found in enumerate(paths) for _ in found]
     images: list[Pixels] = []
     kept: list[int] = []
@@ -165,21 +161,9 @@ def _read_part(folder: Path, classes: Sequence[str], settings: DataSettings) -> 
             if image is not None:
                 images.append(image)
                 kept.append(label)
-    for label, name in enumerate(classes):
-        if label not in set(kept):
-            raise DataError(f"no image in '{folder / name}' can be read; replace them or remove the class")
+    for label in sorted(set(labels) - set(kept)):
+        raise DataError(f"no image in '{folder / classes[label]}' can be read; replace them or remove the class")
     return _labelled(ImageStore.from_images(images), kept), len(labels) - len(kept)
-
-
-def _image_paths(folder: Path) -> list[Path]:
-    """Return the image files of a class in the order of their names."""
-    paths = sorted(
-        path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
-    )
-    if not paths:
-        suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
-        raise DataError(f"the class folder '{folder}' has no images ({suffixes}); add some or remove the folder")
-    return paths
 
 
 def _read_image(path: Path, settings: DataSettings) -> Pixels | None:

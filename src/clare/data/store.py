@@ -129,7 +129,8 @@ class LabelledImages:
 
     def batch(self, positions: Tensor) -> tuple[Canvas, Tensor]:
         """Return the images at these positions and their labels; positions on the CPU never wait for a device."""
-        return self.store.batch(self.indices[positions.cpu()]), self.labels[positions]
+        canvas = self.store.batch(self.indices[positions.cpu()])
+        return canvas, self.labels[positions.to(self.labels.device, non_blocking=True)]
 
     def to(self, device: torch.device | str) -> LabelledImages:
         """Return the same images with pixels and labels on the device."""

@@ -77,9 +77,7 @@ class Transforms:
             images = crop_resize(canvas, boxes, settings.image_size, settings.train_kernel, flip)
         else:
             centred = resize_centre_crop(canvas, settings.resize, settings.image_size, settings.test_kernel)
-            maps = affine_maps(draws[:, :-1] * 2 - 1, flip, settings)
-            grid = F.affine_grid(maps.float(), list(centred.shape), align_corners=False)
-            images = F.grid_sample(to_levels(centred), grid, padding_mode="zeros", align_corners=False)
+            images = move_pixels(to_levels(centred), affine_maps(draws[:, :-1] * 2 - 1, flip, settings))
         return self._finish(images)
 
     def test(self, canvas: Canvas) -> Tensor:
@@ -139,6 +137,14 @@ def resize_centre_crop(canvas: Canvas, resize: int, image_size: int, kernel: Ker
         for axis, in_size in enumerate(canvas.pixels.shape[2:])
     )
     return apply_weights(canvas.pixels, weights_y, weights_x)
+
+
+def move_pixels(images: Tensor, maps: Tensor) -> Tensor:
+    """Look up each place of the result where its (B, 2, 3) map points; outside the image it is black."""
+    # Half precision would miss the place by a good part of a pixel.
+    with torch.autocast(images.device.type, enabled=False):
+        grid = F.affine_grid(maps.float(), list(images.shape), align_corners=False)
+        return F.grid_sample(images, grid, padding_mode="zeros", align_corners=False)
 
 
 def affine_maps(draws: Tensor, flip: Tensor, settings: TransformSettings) -> Tensor:

@@ -21,6 +21,8 @@ START: dict[str, Any] = {
     "epoch": None,
     "ended": False,
 }
+TEMPORARY = ".*.tmp"
+"""Names of files that are being written."""
 
 
 class RunFolder:
@@ -37,36 +39,53 @@ class RunFolder:
 
     def open(self, preset: dict[str, Any], environment: dict[str, Any]) -> None:
         """Take up the run that this folder holds, or begin a new one; refuse a run of another preset."""
-        if (self.path / "preset.json").exists():
+        entries = self._entries()
+        if "preset.json" in entries:
             self._check_preset(preset)
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif entries:
             raise RunError(f"{self.path} is not empty and holds no run; choose another --out or empty it")
         position = self._checkpoint("position.json")
         if position.exists():
             self.position = json.loads(position.read_text())
         if self.writes:
-            if not (self.path / "preset.json").exists():
-                write_json(self.path / "environment.json", environment)
-                write_json(self.path / "preset.json", preset)
+            # The preset comes first: a folder with anything in it but no preset would be taken for someone else's.
+            for name, value in (("preset.json", preset), ("environment.json", environment)):
+                if name not in entries:
+                    write_json(self.path / name, value)
+            for temporary in self.path.rglob(TEMPORARY):
+                temporary.unlink()
             self._cut_record()
+
+    def _entries(self) -> set[str]:
+        """Return the names in the folder, without the temporary files of a write that was cut off."""
+        if not self.path.exists():
+            return set()
+        if not self.path.is_dir():
+            raise RunError(f"{self.path} is a file and cannot hold a run; choose another --out")
+        return {entry.name for entry in self.path.iterdir() if not entry.match(TEMPORARY)}
 
     def _check_preset(self, preset: dict[str, Any]) -> None:
         """Refuse to go on with settings other than those the run began with."""
-        saved = json.loads((self.path / "preset.json").read_text())
-        different = sorted(key for key, _ in _flatten(saved).items() ^ _flatten(preset).items())
+        saved, came = (_settings(values) for values in (json.loads((self.path / "preset.json").read_text()), preset))
+        different = sorted(key for key, _ in saved.items() ^ came.items())
         if different:
             key = different[0]
-            came, expected = _flatten(preset).get(key), _flatten(saved).get(key)
             raise RunError(
-                f"{self.path} holds a run of another preset: {key} is {expected} there and {came} here; "
+                f"{self.path} holds a run of another preset: {key} is {saved.get(key)} there and {came.get(key)} here; "
                 "choose another --out or remove that folder"
             )
 
     def _cut_record(self) -> None:
         """Forget the events after the checkpoint: they will happen again."""
+        num_bytes = self.position["record_bytes"]
         try:
             with (self.path / "record.jsonl").open("ab") as record:
-                record.truncate(self.position["record_bytes"])
+                if record.tell() < num_bytes:
+                    raise RunError(
+                        f"the record of {self.path} has {record.tell()} bytes where the checkpoint counts {num_bytes}; "
+                        "restore the file or choose another --out"
+                    )
+                record.truncate(num_bytes)
         except OSError as error:
             raise RunError(f"could not write {self.path}: {error.strerror}; choose another --out") from error
 
@@ -183,6 +202,11 @@ class RunFolder:
     def _checkpoint(self, name: str) -> Path:
         """Return the path of a file of the checkpoint."""
         return self.path / "checkpoint" / name
+
+
+def _settings(preset: dict[str, Any]) -> dict[str, str]:
+    """Return all settings under dotted keys; how the user wrote them does not make another run."""
+    return _flatten({key: value for key, value in preset.items() if key != "overrides"})
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, str]:

@@ -34,9 +34,10 @@ def check_images(task: Task) -> None:
     """Refuse a task with an empty class or with labels outside its classes."""
     labels = task.train.labels
     num_classes = len(task.classes)
-    if len(labels) and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
+    outside = labels[(labels < 0) | (labels >= num_classes)]
+    if len(outside):
         raise DataError(
-            f"a label of task {task.index + 1} is {int(labels.max())}, but it has {num_classes} classes; "
+            f"a label of task {task.index + 1} is {int(outside[0])}, but it has {num_classes} classes; "
             f"labels go from 0 to {num_classes - 1}"
         )
     counts = torch.bincount(labels, minlength=num_classes)

@@ -37,10 +37,13 @@ def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> 
     backbone = load_backbone(experiment.backbone)
     transforms = make_transforms(experiment, backbone)
     context = Context(ranks, transforms, experiment.engine, experiment.seed, listener)
-    stream = make_stream(_load(experiment, backbone, ranks), experiment.stream, experiment.seed)
+    dataset = _load(experiment, backbone, ranks)
+    if dataset.num_skipped:
+        listener.notice(f"{dataset.num_skipped} unreadable images were left out")
+    stream = make_stream(dataset, experiment.stream, experiment.seed)
     method = METHODS.get(experiment.method_name)(backbone, experiment.method_settings(), experiment.seed)
     method.to(ranks.device)
-    _take_up(run, method, stream, backbone)
+    _take_up(run, method, stream, backbone, dataset.num_skipped)
     for task in stream.tasks[run.next_task :]:
         _one_task(context, run, method, stream, task.index)
     if not run.has_ended:
@@ -62,14 +65,17 @@ def make_transforms(experiment: Experiment, backbone: Backbone) -> Transforms:
     return Transforms(experiment.transforms, backbone.mean, backbone.std)
 
 
-def _load(experiment: Experiment, backbone: Backbone, ranks: Ranks) -> Dataset:
+def _load(experiment: Experiment, backbone: Backbone, context: Context) -> Dataset:
     """Decode the data set with the backbone's channels and put it where the computing is done."""
     settings = experiment.data.model_copy(update={"channels": backbone.channels})
     dataset = load_dataset(settings)
-    return replace(dataset, train=dataset.train.to(ranks.device), test=dataset.test.to(ranks.device))
+    if dataset.num_skipped:
+        context.listener.notice(f"{dataset.num_skipped} images cannot be read and are left out")
+    device = context.ranks.device
+    return replace(dataset, train=dataset.train.to(device), test=dataset.test.to(device))
 
 
-def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone) -> None:
+def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone, num_skipped: int) -> None:
     """Put the method where the run stopped, or record that the run begins."""
     snapshot = run.snapshot()
     if snapshot is not None:
@@ -84,6 +90,7 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone)
             task_sizes=[len(task.classes) for task in stream.tasks],
             num_coordinates=capacity.num_coordinates if capacity else None,
             backbone_hash=backbone.fingerprint,
+            num_skipped_images=num_skipped,
         )
         run.commit_record()
 

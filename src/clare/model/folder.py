@@ -17,6 +17,7 @@ from clare.methods.base import Method, Snapshot
 from clare.settings import build_settings
 
 FORMAT = 1
+KEYS = ("method", "seed", "structure", "backbone", "backbone_hash", "transforms", "tensors")
 
 
 def save_model(folder: Path, method: Method, backbone: Backbone, transforms: TransformSettings) -> None:
@@ -78,8 +79,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(path.read_text())
     except ValueError as error:
         raise ModelError(f"{path} is not valid JSON ({error}); restore the folder from a copy") from error
-    if manifest.get("format") != FORMAT:
-        raise ModelError(
-            f"{folder} has format {manifest.get('format')}, this version reads {FORMAT}; install a newer clare"
-        )
+    if not isinstance(manifest, dict) or "format" not in manifest:
+        raise ModelError(f"{path} is not a model's manifest: it names no format; restore the folder from a copy")
+    if manifest["format"] != FORMAT:
+        raise ModelError(f"{folder} has format {manifest['format']}, this version reads {FORMAT}; install a newer clare")
+    missing = [key for key in KEYS if key not in manifest]
+    if missing:
+        raise ModelError(f"{path} does not name {', '.join(missing)}; restore the folder from a copy")
     return manifest

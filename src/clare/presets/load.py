@@ -23,9 +23,11 @@ def _folder() -> Path:
     return Path(str(files("clare") / "presets"))
 
 
-def read_preset(name: str) -> dict[str, Any]:
+def read_preset(name: str, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Return the raw values of a preset of the package or of a TOML file, laid over the one it extends."""
     path = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
+    if path in extended_by:
+        raise SettingsError(f"the preset '{name}' extends itself; remove `extends` from it or from one it extends")
     if not path.is_file():
         known = preset_names()
         raise SettingsError(
@@ -36,7 +38,7 @@ def read_preset(name: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path.name} is not valid TOML: {error}; correct it") from error
     parent = values.pop("extends", None)
-    merged = merge(read_preset(str(parent)), values) if parent else values
+    merged = merge(read_preset(str(parent), (*extended_by, path)), values) if parent else values
     return {**merged, "name": path.stem}
 
 
@@ -69,12 +71,13 @@ def make_experiment(
     """Resolve a preset with a method, overrides and a seed into an experiment."""
     overrides = list(overrides)
     values = read_preset(preset)
-    shared, own = values.pop("method", {}), values.pop("methods", {})
+    shared, own = _table(values, "method"), _table(values, "methods")
     name = method or str(values.pop("default_method", "clare"))
     values.pop("default_method", None)
     kind = METHODS.get(name)
+    _check_methods(shared, own)
     settings = {key: value for key, value in shared.items() if key in kind.settings_type.model_fields}
-    values["method"] = merge(settings, own.get(name, {}))
+    values["method"] = merge(settings, _table(own, name))
     for override in overrides:
         values = merge(values, _checked(parse_override(override)))
     if seed is not None:
@@ -85,13 +88,32 @@ def make_experiment(
     return build_settings(Experiment, values, "")
 
 
+def _table(values: dict[str, Any], key: str) -> dict[str, Any]:
+    """Take a section out of a preset's values; one that is left out is empty."""
+    section = values.pop(key, {})
+    if not isinstance(section, dict):
+        raise SettingsError(f"the preset's section '{key}' got {section!r}; write it as a table of settings")
+    return section
+
+
+def _check_methods(shared: dict[str, Any], own: dict[str, Any]) -> None:
+    """Refuse shared settings that no method has, and sections of methods that do not exist."""
+    known = {field for name in METHODS for field in METHODS.get(name).settings_type.model_fields}
+    for key in shared.keys() - known:
+        raise SettingsError(f"no method has the setting 'method.{key}'{nearest(key, known)}; correct or remove it")
+    for name in own:
+        METHODS.get(name)
+
+
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
     """Refuse an override outside the sections that a user may change."""
     key = next(iter(values))
-    if key not in (*SECTIONS, "seed") or (key != "seed" and not isinstance(values[key], dict)):
+    if key not in (*SECTIONS, "seed"):
         raise SettingsError(
             f"there is no setting '{key}'{nearest(key, SECTIONS)}; a setting starts with one of {', '.join(SECTIONS)}"
         )
-    if "name" in values.get("method", {}) if isinstance(values.get("method"), dict) else False:
+    if key != "seed" and not isinstance(values[key], dict):
+        raise SettingsError(f"--set got a value for all of '{key}'; name one of its settings, such as {key}.NAME=VALUE")
+    if key == "method" and "name" in values["method"]:
         raise SettingsError("the method is chosen with --method NAME, not with --set method.name")
     return values
