@@ -1,12 +1,17 @@
 """A tiny frozen backbone, a tiny learnable stream and a quiet CPU context, each made by a factory."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import clare
 from clare.backbones.vit import Backbone, BackboneSettings, build_embedded, freeze
 from clare.data.store import ImageStore, LabelledImages
 from clare.data.stream import Stream, Task
@@ -14,8 +19,11 @@ from clare.data.transforms import Transforms, TransformSettings
 from clare.engine.context import Context, Listener, Silence
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
+from clare.files import write_tensors
 
 IMAGE_SIZE = 28
+# Gentle, since the patterns of the classes repeat from patch to patch and a large shift would mix them up.
+AUGMENTATION = {"rotation": 3.0, "zoom": 0.03, "shift": 0.02, "shear": 2.0, "flip": 0.0}
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +101,13 @@ def context() -> Callable[..., Context]:
         settings = EngineSettings(**{"device": "cpu", **engine})
         transforms = Transforms(
             TransformSettings.model_validate(
-                {"image_size": IMAGE_SIZE, "resize": IMAGE_SIZE, "train": train, "normalise": "backbone"}
+                {
+                    **AUGMENTATION,
+                    "image_size": IMAGE_SIZE,
+                    "resize": IMAGE_SIZE,
+                    "train": train,
+                    "normalise": "backbone",
+                }
             ),
             (0.5,),
             (0.5,),
@@ -101,3 +115,61 @@ def context() -> Callable[..., Context]:
         return Context(Ranks(settings), transforms, settings, seed, listener or Silence())
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tiny_preset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a TOML preset of three tasks of two classes of drawings, on a tiny ViT: a run takes half a second."""
+    folder = tmp_path_factory.mktemp("preset")
+    sizes = {"embed_dim": 24, "depth": 2, "num_heads": 2}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        write_tensors(folder / "tiny.safetensors", build_embedded(**sizes).state_dict())
+    (folder / "tiny.toml").write_text(f"""
+        description = "three tiny tasks"
+        extends = "quickdraw-20x10"
+        stream = {{num_classes = 6, increment = 2, train_per_class = 6}}
+        engine = {{device = "cpu", threads = 1}}
+
+        [backbone]
+        weights = "{folder / "tiny.safetensors"}"
+        architecture = {{{", ".join(f"{name} = {size}" for name, size in sizes.items())}}}
+
+        [method]
+        epochs = 2
+        batch_size = 8
+        learning_rate = 0.01
+        adapter = {{bottleneck = 4}}
+        head = {{align_epochs = 2, align_samples = 4}}
+
+        [methods.clare]
+        probe_epochs = 2
+    """)
+    return folder / "tiny.toml"
+
+
+@pytest.fixture
+def start_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Return start(*arguments, cwd=None): a Python process on one thread that outlives no test, its output piped."""
+    processes: list[subprocess.Popen[str]] = []
+    kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    sources = str(Path(clare.__file__).parents[1])
+    environment = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": sources, "COLUMNS": "120"}
+
+    def start(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, *map(str, arguments)],
+                cwd=cwd,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()

@@ -1,5 +1,6 @@
 """Write files so that a crash leaves either the old content or the new, never a part of it."""
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -24,7 +25,8 @@ def write_bytes(path: Path, data: bytes) -> None:
         temporary.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise RunError(
             f"could not write {path}: {error.strerror or error}; free some space or choose another folder"
         ) from error

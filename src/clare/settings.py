@@ -37,7 +37,10 @@ def _first_problem(kind: type[Settings], error: ValidationError, where: str) -> 
         return f"there is no setting '{key}'{nearest(path[-1], allowed)}; allowed here: {', '.join(allowed)}"
     if problem["type"] == "missing":
         return f"the setting '{key}' is missing; give it a value"
-    message = problem["msg"][0].lower() + problem["msg"][1:]
+    message = problem["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if not key:
+        return f"these settings do not go together: {message}"
     return f"the setting '{key}' got {problem['input']!r}; {message}"
 
 

@@ -24,12 +24,16 @@ def test_every_coordinate_outside_the_tasks_mask_keeps_its_bits(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
 ) -> None:
     method = make_clare(tiny_backbone())
+    moments = watch(method)
     for task in tiny_stream(num_tasks=5).tasks:
         before = method.adapter.values.detach().clone()
         learn(context(train="affine"), method, [task])
         after, mask = method.adapter.values.detach(), mask_of(method, task.index)
+        trained = moments[3 * task.index + 1].after["values"]
         assert mask.any()
         assert bits(after[~mask]) == bits(before[~mask])
+        # Already while it trained: the merge has nothing to put back.
+        assert bits(trained) == bits(after)
         assert float((after != before)[mask].float().mean()) > 0.9
 
 

@@ -198,6 +198,7 @@ def test_adding_deltas_counts_twice_where_masks_overlap(
     # Against the trained state, what the first task did is there twice.
     torch.testing.assert_close(literal.adapter.values - second, first - initial, rtol=1e-4, atol=1e-6)
     assert float((first - initial).abs().max()) > 0.01
+    assert bits(literal.ledger.claim_of(1)[1]) == bits(literal.adapter.values)
 
 
 def test_the_penalty_shapes_the_scores(

@@ -94,6 +94,11 @@ def _create(settings: BackboneSettings) -> VisionTransformer:
         raise BackboneError(
             f"timm knows no model '{name}'{nearest(base, known)}; `backbone.name` takes a timm name or '{EMBEDDED}'"
         )
+    tagged = timm.list_pretrained(f"{base}.*")
+    if "." in name and name not in tagged:
+        raise BackboneError(
+            f"timm knows no weights '{name}'{nearest(name, tagged)}; known tags of {base}: {', '.join(tagged)}"
+        )
     fetch = name != EMBEDDED and settings.weights == "pretrained"
     try:
         if name == EMBEDDED:
@@ -166,8 +171,9 @@ def _per_channel(values: Sequence[float], channels: int) -> tuple[float, ...]:
 
 
 def fingerprint(vit: VisionTransformer) -> str:
-    """Return a hash over names, shapes and bytes of all weights."""
-    digest = hashlib.sha256()
+    """Return a hash over the number of attention heads, and names, shapes and bytes of all weights."""
+    first: Any = vit.blocks[0]
+    digest = hashlib.sha256(f"{getattr(first, 'block', first).attn.num_heads}".encode())
     for name, tensor in sorted(vit.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())

@@ -1,5 +1,6 @@
 """The processes that learn together: launched and placed by Fabric, reduced by hand."""
 
+import os
 from contextlib import AbstractContextManager
 
 import torch
@@ -17,10 +18,12 @@ class Ranks:
     def __init__(self, settings: EngineSettings) -> None:
         accelerator = resolve_device(settings.device)
         bf16 = settings.precision == "bf16" or (settings.precision == "auto" and accelerator == "cuda")
+        num_devices, num_nodes = _world(settings.num_devices)
         self.fabric = Fabric(
             accelerator=accelerator,
-            devices=settings.num_devices,
-            strategy="ddp" if settings.num_devices > 1 else "auto",
+            devices=num_devices,
+            num_nodes=num_nodes,
+            strategy="ddp" if num_devices * num_nodes > 1 else "auto",
             precision="bf16-mixed" if bf16 else "32-true",
         )
         self.precision = "bf16" if bf16 else "fp32"
@@ -57,6 +60,14 @@ class Ranks:
     def barrier(self) -> None:
         """Wait for the other processes."""
         self.fabric.barrier()
+
+
+def _world(num_devices: int) -> tuple[int, int]:
+    """Return processes per machine and machines; torchrun has already decided both when it started us."""
+    if "LOCAL_WORLD_SIZE" not in os.environ:
+        return num_devices, 1
+    local = int(os.environ["LOCAL_WORLD_SIZE"])
+    return local, int(os.environ.get("WORLD_SIZE", local)) // local
 
 
 def resolve_device(device: str) -> str:

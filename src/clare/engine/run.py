@@ -65,14 +65,11 @@ def make_transforms(experiment: Experiment, backbone: Backbone) -> Transforms:
     return Transforms(experiment.transforms, backbone.mean, backbone.std)
 
 
-def _load(experiment: Experiment, backbone: Backbone, context: Context) -> Dataset:
+def _load(experiment: Experiment, backbone: Backbone, ranks: Ranks) -> Dataset:
     """Decode the data set with the backbone's channels and put it where the computing is done."""
     settings = experiment.data.model_copy(update={"channels": backbone.channels})
     dataset = load_dataset(settings)
-    if dataset.num_skipped:
-        context.listener.notice(f"{dataset.num_skipped} images cannot be read and are left out")
-    device = context.ranks.device
-    return replace(dataset, train=dataset.train.to(device), test=dataset.test.to(device))
+    return replace(dataset, train=dataset.train.to(ranks.device), test=dataset.test.to(ranks.device))
 
 
 def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone, num_skipped: int) -> None:

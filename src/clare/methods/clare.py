@@ -97,14 +97,11 @@ class Clare(AdaptedMethod):
         return chosen
 
     def _one_stage(self, task: TaskInfo) -> Choosing:
-        """Train every candidate without penalty, then keep the largest changes."""
-        start = self.adapter.values.detach().clone()
+        """Train every candidate without penalty, then choose the largest changes, which alone the merge keeps."""
         candidates = self.candidates()
         groups = [Group(self.adapter.values, mask=candidates), Group(self.head.block)]
         yield self.phase("train", self.settings.epochs, groups)
-        chosen = yield from self._choose(task, candidates)
-        self.adapter.values.copy_(torch.where(chosen, self.adapter.values, start))
-        return chosen
+        return (yield from self._choose(task, candidates))
 
     def candidates(self) -> Tensor:
         """Mark the coordinates that this task may use."""

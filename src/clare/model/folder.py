@@ -82,7 +82,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "format" not in manifest:
         raise ModelError(f"{path} is not a model's manifest: it names no format; restore the folder from a copy")
     if manifest["format"] != FORMAT:
-        raise ModelError(f"{folder} has format {manifest['format']}, this version reads {FORMAT}; install a newer clare")
+        raise ModelError(
+            f"{folder} has format {manifest['format']}, this version reads {FORMAT}; install a newer clare"
+        )
     missing = [key for key in KEYS if key not in manifest]
     if missing:
         raise ModelError(f"{path} does not name {', '.join(missing)}; restore the folder from a copy")

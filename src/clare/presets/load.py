@@ -99,7 +99,7 @@ def _table(values: dict[str, Any], key: str) -> dict[str, Any]:
 def _check_methods(shared: dict[str, Any], own: dict[str, Any]) -> None:
     """Refuse shared settings that no method has, and sections of methods that do not exist."""
     known = {field for name in METHODS for field in METHODS.get(name).settings_type.model_fields}
-    for key in shared.keys() - known:
+    for key in sorted(shared.keys() - known):
         raise SettingsError(f"no method has the setting 'method.{key}'{nearest(key, known)}; correct or remove it")
     for name in own:
         METHODS.get(name)
