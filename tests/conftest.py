@@ -127,7 +127,8 @@ def tiny_preset(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_tensors(folder / "tiny.safetensors", build_embedded(**sizes).state_dict())
     (folder / "tiny.toml").write_text(f"""
         description = "three tiny tasks"
-        extends = "quickdraw-20x10"
+        data = {{dataset = "quickdraw"}}
+        transforms = {{image_size = 28, resize = 28, train = "affine", normalise = "backbone"}}
         stream = {{num_classes = 6, increment = 2, train_per_class = 6}}
         engine = {{device = "cpu", threads = 1}}
 

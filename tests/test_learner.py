@@ -17,7 +17,8 @@ QUICK = {"epochs": 4, "probe_epochs": 2, "learning_rate": 0.1}
 def drawings(classes: list[str], seed: int, num_images: int = 8) -> dict[str, list[np.ndarray]]:
     """Make images that show a pattern of their class under noise."""
     noise = np.random.RandomState(seed)
-    patterns = {name: np.random.RandomState(sum(map(ord, name))).randint(0, 200, (28, 28)) for name in classes}
+    tiles = {name: np.random.RandomState(sum(map(ord, name))).randint(0, 2, (7, 7)) * 200 for name in classes}
+    patterns = {name: np.tile(tile, (4, 4)) for name, tile in tiles.items()}
     return {
         name: [(pattern + noise.randint(0, 55, (28, 28))).astype(np.uint8) for _ in range(num_images)]
         for name, pattern in patterns.items()
@@ -31,7 +32,7 @@ def make_vit() -> torch.nn.Module:
 
 @pytest.fixture
 def taught() -> clare.Learner:
-    learner = clare.create(make_vit(), settings=QUICK, device="cpu")
+    learner = clare.create(make_vit(), settings=QUICK, transforms={"train": "none"}, device="cpu")
     learner.learn(drawings(["cat", "dog"], seed=1))
     learner.learn(drawings(["bus", "car", "van"], seed=2))
     return learner
@@ -41,7 +42,7 @@ def test_learns_tasks_and_names_classes(taught: clare.Learner) -> None:
     assert taught.classes == ["cat", "dog", "bus", "car", "van"]
     examples = drawings(taught.classes, seed=3)
     right = [guess == name for name, images in examples.items() for guess in taught.predict(images)]
-    assert np.mean(right) > 0.6
+    assert np.mean(right) > 0.7
     assert taught.predict(examples["cat"][0]) == taught.predict(examples["cat"])[:1]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from clare.backbones.vit import Backbone, BackboneSettings, freeze, load_backbone
+from clare.backbones.vit import EMBEDDED, Backbone, BackboneSettings, freeze, load_backbone
 from clare.data.examples import Examples, ImageLike, as_list, read_examples, read_image
 from clare.data.store import ImageStore, LabelledImages
 from clare.data.stream import Task
@@ -92,6 +92,8 @@ def create(
     learner_settings = build_settings(kind.settings_type, settings or {}, "settings")
     size = frozen.image_size
     defaults = {"image_size": size, "resize": size, "normalise": "backbone"}
+    if frozen.settings is not None and frozen.settings.name == EMBEDDED:
+        defaults["train"] = "affine"
     built = build_settings(TransformSettings, {**defaults, **(transforms or {})}, "transforms")
     return Learner(kind(frozen, learner_settings, seed), frozen, built, device)
 

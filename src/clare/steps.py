@@ -13,7 +13,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """(inputs, labels) -> one loss per sample."""
 
 Statistic = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
-"""(images, labels, weights) -> tensors that add up over batches and ranks; padding has weight zero."""
+"""(images or features, labels, weights) -> tensors that add up over batches and ranks; padding has weight zero."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,14 @@ class Source(Protocol):
     """Training inputs other than the task's images."""
 
     num_samples: int
+    device: torch.device
+    """Where positions are to be given."""
 
     def begin_epoch(self, generator: torch.Generator) -> None:
-        """Get ready for an epoch; the generator is the same on every rank."""
+        """Draw all that is random in an epoch; the generator is the same on every rank."""
 
-    def draw(self, positions: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return inputs and labels of these positions, augmented or sampled with the generator."""
+    def draw(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs and labels of these positions, augmented or sampled as drawn for the epoch."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Pass:
 
     name: str
     statistic: Statistic
+    of: Literal["features", "images"] = "features"
     view: Literal["train", "test"] = "test"
 
 

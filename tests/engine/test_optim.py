@@ -27,9 +27,7 @@ def draw(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def take_step(optimizer: MaskedSgd, rate: float, gradients: list[Tensor]) -> None:
     optimizer.set_rate(rate)
-    for group, gradient in zip(optimizer.groups, gradients, strict=True):
-        group.parameter.grad = gradient.clone()
-    optimizer.step()
+    optimizer.step([gradient.clone() for gradient in gradients])
 
 
 def one_step(start: Tensor, gradient: Tensor, rate: float, sgd: Sgd, **group: Any) -> Tensor:

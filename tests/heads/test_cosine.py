@@ -99,11 +99,6 @@ def test_opening_a_block_keeps_its_tensor_while_it_is_large_enough() -> None:
     assert not head.block.requires_grad
 
 
-def features_of(images: Tensor) -> Tensor:
-    """Stand in for a backbone."""
-    return 2 * images + 1
-
-
 def sums_of(step: Pass, images: Tensor, labels: Tensor) -> Result:
     """Run a pass by hand in two batches, the second of them padded."""
     half = len(images) // 2
@@ -123,7 +118,7 @@ def test_trained_rows_are_what_the_block_holds() -> None:
     head.append(sample(2, seed=8))
     head.open_block(4, generator(0))
     head.open_block(3, generator(1))
-    assert list(head.finish(3, features_of)) == []
+    assert list(head.finish(3)) == []
     assert torch.equal(head.rows[:2], sample(2, seed=8))
     assert torch.equal(head.rows[2:], head.block[:3])
     head.open_block(3, generator(2))
@@ -135,14 +130,14 @@ def test_prototype_rows_are_class_means() -> None:
     head = make_head(strategy="prototype")
     head.append(sample(1, seed=8))
     images, labels = sample(9), torch.arange(9) % 3
-    learning = head.finish(3, features_of)
+    learning = head.finish(3)
     step = next(learning)
     assert isinstance(step, Pass)
-    assert step.view == "test"
+    assert (step.of, step.view) == ("features", "test")
     assert head.num_classes == 1
     with pytest.raises(StopIteration):
         learning.send(sums_of(step, images, labels))
-    expected = torch.stack([features_of(images[labels == label]).mean(0) for label in range(3)])
+    expected = torch.stack([images[labels == label].mean(0) for label in range(3)])
     torch.testing.assert_close(head.rows[1:], expected)
     assert torch.equal(head.rows[:1], sample(1, seed=8))
     assert head.rows.dtype == torch.float32
@@ -154,7 +149,7 @@ def test_aligned_rows_are_trained_again_for_all_classes() -> None:
     head = make_head(strategy="aligned", align_samples=10, align_epochs=3, align_batch_size=8, align_learning_rate=0.3)
     for task in range(2):
         images, labels = sample(20, seed=task), torch.arange(20) % 2
-        learning = head.finish(2, features_of)
+        learning = head.finish(2)
         step = next(learning)
         assert isinstance(step, Pass)
         sums = sums_of(step, images, labels)
@@ -167,7 +162,7 @@ def test_aligned_rows_are_trained_again_for_all_classes() -> None:
         assert (phase.epochs, phase.batch_size, phase.optimizer.learning_rate) == (3, 8, 0.3)
         assert phase.data is not None
         assert phase.data.num_samples == 10 * num_classes
-        means = torch.stack([features_of(images[labels == label]).mean(0) for label in range(2)])
+        means = torch.stack([images[labels == label].mean(0) for label in range(2)])
         torch.testing.assert_close(head.means[-2:], means)
         torch.testing.assert_close(head.factors[-2:], gaussian_factors(sums, 0.2).float())
         torch.testing.assert_close(head.rows[-2:], F.normalize(means, dim=1))
@@ -183,7 +178,7 @@ def test_aligned_rows_are_trained_again_for_all_classes() -> None:
 def test_alignment_starts_old_rows_from_their_means_again() -> None:
     head = make_head(strategy="aligned")
     for task in range(2):
-        learning = head.finish(1, features_of)
+        learning = head.finish(1)
         step = next(learning)
         assert isinstance(step, Pass)
         learning.send(sums_of(step, sample(8, seed=task), torch.zeros(8, dtype=torch.long)))
@@ -195,7 +190,7 @@ def test_alignment_starts_old_rows_from_their_means_again() -> None:
 def test_a_resized_head_takes_the_saved_tensors(strategy: str) -> None:
     saved, loaded = make_head(strategy=strategy), make_head(strategy=strategy)
     with torch.no_grad():
-        learning = saved.finish(2, features_of)
+        learning = saved.finish(2)
         step = next(learning)
         assert isinstance(step, Pass)
         for _ in range(2):
@@ -203,7 +198,7 @@ def test_a_resized_head_takes_the_saved_tensors(strategy: str) -> None:
                 learning.send(sums_of(step, sample(10), torch.arange(10) % 2))
             except StopIteration:
                 break
-    loaded.resize(2)
+    loaded.resize(2, 0)
     loaded.load_state_dict(saved.state_dict())
     assert torch.equal(loaded.logits(sample(3)), saved.logits(sample(3)))
     assert torch.equal(loaded.factors, saved.factors)
@@ -215,7 +210,7 @@ def test_drawn_features_have_the_moments_of_their_class() -> None:
     source = GaussianFeatures(means, factors, 5000)
     assert source.num_samples == 15_000
     source.begin_epoch(generator())
-    features, labels = source.draw(torch.arange(15_000), generator())
+    features, labels = source.draw(torch.arange(15_000))
     assert torch.bincount(labels).tolist() == [5000, 5000, 5000]
     for label in range(3):
         own = features[labels == label].double()
@@ -231,7 +226,7 @@ def test_drawn_features_are_seeded_and_new_in_every_epoch() -> None:
 
     def epoch(seed: int) -> tuple[Tensor, Tensor]:
         source.begin_epoch(generator(seed))
-        return source.draw(torch.arange(8), generator(9))
+        return source.draw(torch.arange(8))
 
     features, labels = epoch(1)
     assert len({tuple(feature) for feature in features.tolist()}) == 8
@@ -239,7 +234,7 @@ def test_drawn_features_are_seeded_and_new_in_every_epoch() -> None:
     assert not torch.equal(epoch(2)[0], features)
     epoch(1)
     order = torch.tensor([5, 0, 2, 2])
-    some, some_labels = source.draw(order, generator(0))
+    some, some_labels = source.draw(order)
     assert torch.equal(some, features[order])
     assert torch.equal(some_labels, labels[order])
 

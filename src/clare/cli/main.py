@@ -60,7 +60,7 @@ def compare(
     """Run several methods over the same stream and compare them in a table, plots and one page."""
     from clare.cli.train import compare_command
 
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+    names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
     compare_command(console, preset, names, _overrides(set_, skip_bad_images), seed, out)
 
 

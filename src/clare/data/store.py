@@ -35,7 +35,9 @@ class ImageStore:
         self._ends = ends.tolist()
         # Kept as Python numbers: slicing by a CUDA tensor would wait for the device at every image.
         self._shapes: list[list[int]] = sizes.tolist()
-        self._is_uniform = bool((sizes == sizes[:1]).all())
+        self.is_uniform = bool((sizes == sizes[:1]).all())
+        # Beside the pixels: a batch of equal sizes then needs nothing from the host.
+        self._common_size = sizes[:1].to(flat.device) if self.is_uniform else sizes[:0]
 
     @classmethod
     def from_images(cls, images: Sequence[Pixels]) -> ImageStore:
@@ -85,12 +87,12 @@ class ImageStore:
         return ImageStore(self.flat.to(device), self.sizes, self.channels)
 
     def batch(self, indices: Tensor) -> Canvas:
-        """Gather images into a canvas on the store's device; its sizes are on the CPU."""
-        if self._is_uniform:
+        """Gather images into a canvas on the store's device; sizes that differ are on the CPU."""
+        if self.is_uniform:
             height, width = self._shapes[0]
             images = self.flat.view(-1, self.channels, height, width)
             chosen = images.index_select(0, indices.to(self.device, non_blocking=True))
-            return Canvas(chosen, self.sizes[:1].expand(len(indices), 2))
+            return Canvas(chosen, self._common_size.expand(len(indices), 2))
         places = indices.tolist()
         sizes = self.sizes[places]
         pixels = self.flat.new_zeros((len(places), self.channels, *sizes.amax(dim=0).tolist()))

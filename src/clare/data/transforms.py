@@ -62,14 +62,20 @@ class Transforms:
 
     def train(self, canvas: Canvas, generator: torch.Generator) -> Tensor:
         """Return an augmented batch of float32 (B, C, S, S); the same generator state gives the same batch."""
+        return self.augment(canvas, self.draws(len(canvas.pixels), generator))
+
+    def draws(self, num_images: int, generator: torch.Generator) -> Tensor:
+        """Return the uniform draws that decide how each image is augmented, one row per image."""
+        num_draws = {"crop": NUM_CROP_DRAWS, "affine": NUM_AFFINE_DRAWS, "none": 0}[self.settings.train] + 1
+        return torch.rand(num_images, num_draws, generator=generator, device=generator.device, dtype=torch.float64)
+
+    def augment(self, canvas: Canvas, draws: Tensor) -> Tensor:
+        """Return a batch of float32 (B, C, S, S), each image augmented as its row of draws says."""
         settings = self.settings
         device = canvas.pixels.device
         if settings.train == "none":
             return self.test(canvas)
-        num_draws = NUM_CROP_DRAWS if settings.train == "crop" else NUM_AFFINE_DRAWS
-        draws = torch.rand(
-            len(canvas.pixels), num_draws + 1, generator=generator, device=generator.device, dtype=torch.float64
-        ).to(device, non_blocking=True)
+        draws = draws.to(device, non_blocking=True)
         flip = draws[:, -1] < settings.flip
         if settings.train == "crop":
             sizes = canvas.sizes.to(device, non_blocking=True)

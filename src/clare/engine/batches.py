@@ -13,7 +13,7 @@ class Batch(NamedTuple):
     positions: Tensor
     """Positions in the data, shape (B,); padding repeats the first position."""
     weights: Tensor
-    """One for a sample, zero for padding, shape (B,)."""
+    """One for a sample, zero for padding, shape (B,), where the positions are."""
     num_samples: int
     """Samples in the whole batch, over all ranks."""
 
@@ -21,14 +21,17 @@ class Batch(NamedTuple):
 def batches(order: Tensor, batch_size: int, rank: int, world_size: int) -> Iterator[Batch]:
     """Cut an order into batches that all have the same shape on every rank."""
     share = -(-batch_size // world_size)
+    full = torch.ones(share, device=order.device)
     for start in range(0, len(order), batch_size):
         whole = order[start : start + batch_size]
         own = whole[rank::world_size]
-        positions = order[:1].repeat(share)
-        positions[: len(own)] = own
-        weights = torch.zeros(share)
-        weights[: len(own)] = 1
-        yield Batch(positions, weights, len(whole))
+        if len(own) == share:
+            yield Batch(own, full, len(whole))
+        else:
+            padding = order[:1].expand(share - len(own))
+            weights = full.clone()
+            weights[len(own) :] = 0
+            yield Batch(torch.cat([own, padding]), weights, len(whole))
 
 
 def shuffled(num_samples: int, generator: torch.Generator) -> Tensor:

@@ -1,11 +1,13 @@
 """What every part of the engine needs to know, and whom it tells what happens."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from clare.data.transforms import Transforms
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
+from clare.engine.step import Steps
+from clare.errors import SettingsError
 
 
 class Listener(Protocol):
@@ -55,3 +57,11 @@ class Context:
     settings: EngineSettings
     seed: int
     listener: Listener
+    steps: Steps = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the store of compiled steps, which lives as long as the run."""
+        compiles = self.settings.compile == "graph"
+        if compiles and not self.ranks.can_capture:
+            raise SettingsError("`engine.compile` is graph, which needs one GPU and one process; set it to off")
+        object.__setattr__(self, "steps", Steps(self.ranks, compiles))

@@ -17,10 +17,13 @@ START: dict[str, Any] = {
     "learner": None,
     "structure": None,
     "record_bytes": 0,
+    "task_bytes": 0,
     "steps": [],
     "epoch": None,
     "ended": False,
 }
+BEGINNING = {"preset.json", "environment.json", "record.jsonl", "checkpoint"}
+"""Names in a folder whose run has not committed anything."""
 TEMPORARY = ".*.tmp"
 """Names of files that are being written."""
 
@@ -39,19 +42,18 @@ class RunFolder:
 
     def open(self, preset: dict[str, Any], environment: dict[str, Any]) -> None:
         """Take up the run that this folder holds, or begin a new one; refuse a run of another preset."""
-        entries = self._entries()
-        if "preset.json" in entries:
+        entries, position = self._entries(), self._checkpoint("position.json")
+        has_begun = "preset.json" in entries and position.exists()
+        if has_begun:
             self._check_preset(preset)
-        elif entries:
-            raise RunError(f"{self.path} is not empty and holds no run; choose another --out or empty it")
-        position = self._checkpoint("position.json")
-        if position.exists():
             self.position = json.loads(position.read_text())
+        elif entries - BEGINNING:
+            raise RunError(f"{self.path} is not empty and holds no run; choose another --out or empty it")
         if self.writes:
-            # The preset comes first: a folder with anything in it but no preset would be taken for someone else's.
-            for name, value in (("preset.json", preset), ("environment.json", environment)):
-                if name not in entries:
-                    write_json(self.path / name, value)
+            # A run that failed before its first commit, by a wrong path perhaps, may begin again with other settings.
+            if not has_begun:
+                write_json(self.path / "preset.json", preset)
+                write_json(self.path / "environment.json", environment)
             for temporary in self.path.rglob(TEMPORARY):
                 temporary.unlink()
             self._cut_record()
@@ -141,8 +143,10 @@ class RunFolder:
         return bool(self.position["ended"])
 
     def rewind(self) -> None:
-        """Forget the steps of the current task."""
-        self._commit(steps=[], epoch=None)
+        """Forget the steps of the current task and what was recorded of them."""
+        self._commit(steps=[], epoch=None, record_bytes=self.position["task_bytes"])
+        if self.writes:
+            self._cut_record()
 
     def commit_record(self) -> None:
         """Make the events so far part of the state."""
@@ -188,13 +192,16 @@ class RunFolder:
 
     def _commit(self, **changes: Any) -> None:
         """Move to a new position and remove the files it no longer names."""
-        self.position = {**self.position, **changes}
         if not self.writes:
+            self.position = {**self.position, **changes}
             return
-        self.position["record_bytes"] = (self.path / "record.jsonl").stat().st_size
+        num_bytes = (self.path / "record.jsonl").stat().st_size
+        self.position = {**self.position, "record_bytes": num_bytes, **changes}
+        steps, epoch = self.position["steps"], self.position["epoch"]
+        if not steps and not epoch:
+            self.position["task_bytes"] = self.position["record_bytes"]
         write_json(self._checkpoint("position.json"), self.position)
-        epoch = self.position["epoch"]
-        named = {"position.json", self.position["learner"], *self.position["steps"], epoch and epoch["file"]}
+        named = {"position.json", self.position["learner"], *steps, epoch and epoch["file"]}
         for file in self._checkpoint("").iterdir():
             if file.name not in named:
                 file.unlink()

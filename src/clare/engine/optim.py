@@ -1,6 +1,7 @@
 """Stochastic gradient descent on groups with masks: what is outside a mask keeps every bit."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -49,11 +50,9 @@ class MaskedSgd:
         self.rate.fill_(rate)
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Update every group from its parameter's gradient."""
-        for group, momentum in zip(self.groups, self.momenta, strict=True):
-            gradient = group.parameter.grad
-            assert gradient is not None
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Update every group from its gradient."""
+        for group, gradient, momentum in zip(self.groups, gradients, self.momenta, strict=True):
             sgd_update(group, gradient, momentum, self.rate, self.settings)
 
     def tensors(self) -> dict[str, Tensor]:

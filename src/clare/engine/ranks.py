@@ -47,6 +47,11 @@ class Ranks:
         """How many processes learn together."""
         return self.fabric.world_size
 
+    @property
+    def can_capture(self) -> bool:
+        """Whether steps can be recorded as CUDA graphs: on one GPU, where no other rank must be waited for."""
+        return self.device.type == "cuda" and self.world_size == 1
+
     def autocast(self) -> AbstractContextManager[None]:
         """Compute in the chosen precision."""
         return self.fabric.autocast()

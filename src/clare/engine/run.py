@@ -43,6 +43,7 @@ def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> 
     stream = make_stream(dataset, experiment.stream, experiment.seed)
     method = METHODS.get(experiment.method_name)(backbone, experiment.method_settings(), experiment.seed)
     method.to(ranks.device)
+    method.head.reserve(max(len(task.classes) for task in stream.tasks))
     _take_up(run, method, stream, backbone, dataset.num_skipped)
     for task in stream.tasks[run.next_task :]:
         _one_task(context, run, method, stream, task.index)

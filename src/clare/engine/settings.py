@@ -17,5 +17,10 @@ class EngineSettings(Settings):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="auto is bf16 on GPUs and fp32 on CPUs, where bf16 was measured 20 to 30 times slower."
     )
+    compile: Literal["off", "graph"] = Field(
+        "off",
+        description="graph compiles steps and replays them as CUDA graphs on a single GPU: fast, but experimental, "
+        "its accuracy has been seen to differ from eager runs; off runs eagerly.",
+    )
     eval_batch_size: int = Field(250, ge=1, le=65_536, description="Images per batch without gradient.")
     threads: int = Field(0, ge=0, le=1024, description="CPU threads; 0 leaves PyTorch's own choice.")

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from clare.data.store import LabelledImages
-from clare.engine.batches import Batch, batches, shuffled
+from clare.engine.batches import batches, shuffled
 from clare.engine.context import Context
-from clare.engine.optim import MaskedSgd, cosine_rate
+from clare.engine.images import ImageSource
+from clare.engine.optim import cosine_rate
+from clare.engine.step import TrainStep
 from clare.errors import DivergedError
 from clare.methods.base import Method
 from clare.seeds import derive_seed, generator_at
@@ -27,32 +29,21 @@ class Place:
     step: int
 
 
-class TaskImages:
-    """The task's training images, augmented."""
-
-    def __init__(self, context: Context, images: LabelledImages) -> None:
-        self.context, self.images = context, images
-        self.num_samples = len(images)
-
-    def begin_epoch(self, generator: torch.Generator) -> None:
-        """Images need no preparation."""
-
-    def draw(self, positions: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return augmented images and their labels."""
-        canvas, labels = self.images.batch(positions)
-        device = self.context.ranks.device
-        images = self.context.transforms.train(canvas, generator)
-        return images.to(device), labels.to(device)
-
-
 class PhaseRun:
     """One phase being trained: its optimiser and its losses, which a checkpoint holds."""
 
     def __init__(self, context: Context, method: Method, phase: Phase, images: LabelledImages, place: Place) -> None:
         self.context, self.method, self.phase, self.place = context, method, phase, place
-        self.source: Source = phase.data or TaskImages(context, images)
-        self.optimizer = MaskedSgd(phase.groups, phase.optimizer)
+        self.source: Source = phase.data or ImageSource(context, images, augmented=True)
+        self.step = self._make_step()
         self.losses = torch.zeros(phase.epochs)
+
+    def _make_step(self) -> TrainStep:
+        """Ask for a step that fits the shape of a batch, which is that of its first."""
+        self.source.begin_epoch(generator_at(0))
+        ranks, order = self.context.ranks, torch.arange(self.source.num_samples, device=self.source.device)
+        first = next(batches(order, self.phase.batch_size, ranks.rank, ranks.world_size))
+        return self.context.steps.train_step(self.phase, *self.source.draw(first.positions))
 
     def run(self, start_epoch: int, save_epoch: SaveEpoch) -> list[float]:
         """Train from an epoch to the end and return the mean loss of every epoch."""
@@ -68,7 +59,6 @@ class PhaseRun:
         finally:
             for parameter in parameters:
                 parameter.requires_grad_(False)
-                parameter.grad = None
             self.method.eval()
         return [float(loss) for loss in self.losses]
 
@@ -77,35 +67,18 @@ class PhaseRun:
         context, phase, ranks = self.context, self.phase, self.context.ranks
         place = (self.place.task, self.place.step, epoch)
         self.source.begin_epoch(generator_at(context.seed, *place, "source"))
-        order = shuffled(self.source.num_samples, generator_at(context.seed, *place, "order"))
-        generator = generator_at(context.seed, *place, ranks.rank, "augmentation")
+        order = shuffled(self.source.num_samples, generator_at(context.seed, *place, "order")).to(self.source.device)
         torch.manual_seed(derive_seed(context.seed, *place, ranks.rank, "dropout"))
-        self.optimizer.set_rate(cosine_rate(phase.optimizer.learning_rate, epoch, phase.epochs))
+        self.step.optimizer.set_rate(cosine_rate(phase.optimizer.learning_rate, epoch, phase.epochs))
+        self.step.total.zero_()
         context.listener.epoch(epoch, -(-len(order) // phase.batch_size))
-        total = torch.zeros((), device=ranks.device)
         for batch in batches(order, phase.batch_size, ranks.rank, ranks.world_size):
-            total += self._step(batch, generator)
+            inputs, labels = self.source.draw(batch.positions)
+            self.step(inputs, labels, batch.weights.to(inputs.device), batch.num_samples)
             context.listener.batch()
-        ranks.sum_(total)
-        self.losses[epoch] = float(total) / len(order)
+        ranks.sum_(self.step.total)
+        self.losses[epoch] = float(self.step.total) / len(order)
         self._check_finite(epoch)
-
-    def _step(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Take one step and return the summed loss of this rank's samples."""
-        inputs, labels = self.source.draw(batch.positions, generator)
-        weights = batch.weights.to(inputs.device)
-        with torch.enable_grad():
-            with self.context.ranks.autocast():
-                losses = self.phase.loss(inputs, labels)
-            summed = (losses * weights).sum()
-            (summed / batch.num_samples).backward()  # type: ignore[no-untyped-call]
-        for group in self.phase.groups:
-            assert group.parameter.grad is not None
-            self.context.ranks.sum_(group.parameter.grad)
-        self.optimizer.step()
-        for group in self.phase.groups:
-            group.parameter.grad = None
-        return summed.detach()
 
     def _check_finite(self, epoch: int) -> None:
         """Raise when the loss or a trained value stopped being a number."""
@@ -122,7 +95,7 @@ class PhaseRun:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the trained parameters, the optimiser's state and the losses so far."""
-        return {**self.parameters(), **self.optimizer.tensors(), "losses": self.losses}
+        return {**self.parameters(), **self.step.optimizer.tensors(), "losses": self.losses}
 
     def parameters(self) -> dict[str, Tensor]:
         """Return the trained parameters by their place among the groups."""
@@ -131,7 +104,7 @@ class PhaseRun:
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Go back to the end of an epoch."""
         load_parameters(self.phase, tensors)
-        self.optimizer.restore(tensors)
+        self.step.optimizer.restore(tensors)
         self.losses.copy_(tensors["losses"])
 
 

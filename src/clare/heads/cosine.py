@@ -4,7 +4,6 @@ Shapes: B samples, K classes so far, M places in the block of the current task, 
 """
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -72,31 +71,32 @@ class CosineHead(nn.Module):
 
     def open_block(self, num_new: int, generator: torch.Generator) -> None:
         """Draw fresh rows for a task; the block keeps its size when it is large enough, so shapes stay the same."""
-        size = max(num_new, len(self.block))
+        self.reserve(num_new)
         bound = 1 / math.sqrt(self.num_features)
-        rows = torch.empty(size, self.num_features).uniform_(-bound, bound, generator=generator)
-        device = self.rows.device
-        if size == len(self.block):
-            self.block.data.copy_(rows)
-        else:
-            self.block = nn.Parameter(rows.to(device), requires_grad=False)
-        self.closed = torch.zeros(size, device=device).masked_fill_(
-            torch.arange(size, device=device) >= num_new, -math.inf
-        )
+        rows = torch.empty(self.block.shape).uniform_(-bound, bound, generator=generator)
+        self.block.data.copy_(rows)
+        self.closed.zero_()
+        self.closed[num_new:] = -math.inf
+
+    def reserve(self, num_rows: int) -> None:
+        """Make the block hold at least this many rows; known in advance, its shape never changes between tasks."""
+        if num_rows > len(self.block):
+            self.block = nn.Parameter(self.rows.new_zeros(num_rows, self.num_features), requires_grad=False)
+            self.closed = self.rows.new_zeros(num_rows)
 
     def append(self, rows: Tensor) -> None:
         """Add the rows of finished classes."""
         self.rows = nn.Parameter(torch.cat([self.rows.data, rows.to(self.rows)]), requires_grad=False)
 
-    def finish(self, num_new: int, features: Callable[[Tensor], Tensor]) -> Learning:
+    def finish(self, num_new: int) -> Learning:
         """Turn the task's block into finished rows by the chosen strategy."""
         strategy = self.settings.strategy
         if strategy == "trained":
             self.append(self.block.data[:num_new])
             return
 
-        def statistic(images: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-            return class_sums(features(images), labels, weights, num_new, outer=strategy == "aligned")
+        def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+            return class_sums(features, labels, weights, num_new, outer=strategy == "aligned")
 
         sums = yield Pass("statistics", statistic)
         self.append(class_means(sums))
@@ -119,9 +119,12 @@ class CosineHead(nn.Module):
             GaussianFeatures(self.means, self.factors, settings.align_samples),
         )
 
-    def resize(self, num_classes: int) -> None:
-        """Make room for the rows of saved classes before their tensors are loaded."""
+    def resize(self, num_classes: int, block_size: int) -> None:
+        """Make room for saved rows before they are loaded; a block of the right size stays where it is."""
         size = self.num_features
+        if block_size != len(self.block):
+            self.block = nn.Parameter(self.rows.new_zeros(block_size, size), requires_grad=False)
+            self.closed = self.rows.new_zeros(block_size)
         self.rows = nn.Parameter(self.rows.new_zeros(num_classes, size), requires_grad=False)
         num_gaussians = num_classes if self.settings.strategy == "aligned" else 0
         self.means = self.means.new_zeros(num_gaussians, size)
@@ -135,6 +138,7 @@ class GaussianFeatures:
         self.means, self.factors = means, factors
         self.samples_per_class = samples_per_class
         self.num_samples = len(means) * samples_per_class
+        self.device = means.device
         self.features = means.new_zeros(0)
 
     def begin_epoch(self, generator: torch.Generator) -> None:
@@ -143,7 +147,6 @@ class GaussianFeatures:
         noise = torch.randn(num_classes, self.samples_per_class, size, generator=generator).to(self.means)
         self.features = (self.means[:, None] + noise @ self.factors.mT).flatten(0, 1)
 
-    def draw(self, positions: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features at these positions and their classes."""
-        positions = positions.to(self.features.device)
         return self.features[positions], positions // self.samples_per_class

@@ -70,9 +70,13 @@ class Method(nn.Module, ABC):
         features: Tensor = self.backbone.forward_head(tokens, pre_logits=True)
         return features
 
+    def classify(self, features: Tensor) -> Tensor:
+        """Return logits over every class learnt so far, shape (B, K)."""
+        return self.head.logits(features)
+
     def forward(self, images: Tensor) -> Tensor:
         """Return logits over every class learnt so far, shape (B, K)."""
-        return self.head.logits(self.features(images))
+        return self.classify(self.features(images))
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the current task's classes."""
@@ -113,9 +117,7 @@ class Method(nn.Module, ABC):
     def rebuild(self, structure: dict[str, Any]) -> None:
         """Make room for the tensors that a snapshot with this structure holds."""
         self.tasks = [tuple(task) for task in structure["tasks"]]
-        self.head.resize(len(self.classes))
-        size = int(structure["block_size"])
-        self.head.block = nn.Parameter(self.head.rows.new_zeros(size, self.head.num_features), requires_grad=False)
+        self.head.resize(len(self.classes), int(structure["block_size"]))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors but those of the frozen backbone."""

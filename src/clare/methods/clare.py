@@ -76,7 +76,7 @@ class Clare(AdaptedMethod):
         chosen = yield from (self._two_stages(task) if self.settings.two_stage else self._one_stage(task))
         self._merge(shared, chosen)
         self.ledger.claim(chosen, self.adapter.values)
-        yield from self.head.finish(len(task.classes), self.features)
+        yield from self.head.finish(len(task.classes))
 
     def _two_stages(self, task: TaskInfo) -> Choosing:
         """Stage 1 leaves no trace but the mask; Stage 2 trains inside it from the same start."""

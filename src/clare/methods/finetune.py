@@ -17,4 +17,4 @@ class FineTune(AdaptedMethod):
         """Train the whole adapter with fresh rows, then finish the rows."""
         self.head.open_block(len(task.classes), self.generator(task, "rows"))
         yield self.phase("train", self.settings.epochs, [Group(self.adapter.values), Group(self.head.block)])
-        yield from self.head.finish(len(task.classes), self.features)
+        yield from self.head.finish(len(task.classes))

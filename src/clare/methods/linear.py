@@ -32,4 +32,4 @@ class Linear(Method):
         if settings.head.strategy == "trained":
             optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
             yield Phase("train", settings.epochs, [Group(self.head.block)], self.loss, optimizer, settings.batch_size)
-        yield from self.head.finish(len(task.classes), self.features)
+        yield from self.head.finish(len(task.classes))

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import save
+from safetensors.torch import load, save
+from torch import Tensor
 
 from clare.backbones.vit import Backbone, BackboneSettings, load_backbone
 from clare.data.transforms import TransformSettings
 from clare.errors import ModelError
-from clare.files import read_tensors, write_bytes, write_json
+from clare.files import write_bytes, write_json
 from clare.methods import METHODS
 from clare.methods.base import Method, Snapshot
 from clare.settings import build_settings
@@ -24,7 +25,7 @@ def save_model(folder: Path, method: Method, backbone: Backbone, transforms: Tra
     """Write a model so that an interruption leaves the one that was there before."""
     snapshot = method.snapshot()
     data = save({name: tensor.to("cpu").contiguous() for name, tensor in snapshot.tensors.items()})
-    file = f"tensors-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
+    file = _name_of(data)
     write_bytes(folder / file, data)
     write_json(
         folder / "model.json",
@@ -61,13 +62,26 @@ def load_model(folder: Path, backbone: Backbone | None = None) -> tuple[Method, 
     values = dict(manifest["method"])
     kind = METHODS.get(values.pop("name"))
     method = kind(backbone, build_settings(kind.settings_type, values, "method"), int(manifest["seed"]))
-    try:
-        tensors = read_tensors(folder / manifest["tensors"])
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"the tensors of {folder} cannot be read ({error}); restore the folder from a copy") from error
-    method.restore(Snapshot(manifest["structure"], tensors))
+    method.restore(Snapshot(manifest["structure"], _read_tensors(folder / manifest["tensors"])))
     method.eval()
     return method, backbone, build_settings(TransformSettings, manifest["transforms"], "transforms")
+
+
+def _name_of(data: bytes) -> str:
+    """Return the name of a file of tensors, which tells whether its bytes are those that were saved."""
+    return f"tensors-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a model and make sure that they are the ones that were saved."""
+    try:
+        data = path.read_bytes()
+        if _name_of(data) != path.name:
+            raise ModelError(f"{path} is damaged: its content does not fit its name; restore the folder from a copy")
+        tensors: dict[str, Tensor] = load(data)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"the tensors {path} cannot be read ({error}); restore the folder from a copy") from error
+    return tensors
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

@@ -65,10 +65,11 @@ class FlatAdapter(nn.Module):
     def spread(self) -> Iterator[None]:
         """Split the flat parameter once for all blocks of a forward pass."""
         sizes = [math.prod(shape) for shape in self.shapes] * self.num_blocks
-        parts = [
-            part.view(shape)
-            for part, shape in zip(torch.split(self.values, sizes), self.shapes * self.num_blocks, strict=True)
-        ]
+        kind = self.values.device.type
+        # One cast of the flat vector, where autocast would make one of every slice.
+        values = self.values.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else self.values
+        shapes = self.shapes * self.num_blocks
+        parts = [part.view(shape) for part, shape in zip(torch.split(values, sizes), shapes, strict=True)]
         self._weights = [tuple(parts[4 * i : 4 * i + 4]) for i in range(self.num_blocks)]
         try:
             yield

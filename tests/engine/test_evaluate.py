@@ -1,0 +1,104 @@
+"""Evaluation: accuracies by hand, and predictions in the order of the test images."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from clare.backbones.vit import Backbone
+from clare.data.stream import Stream
+from clare.engine.context import Context, Silence
+from clare.engine.evaluate import accuracies, count_parameters, evaluate
+from clare.engine.journal import NoJournal
+from clare.engine.learn import learn_task
+from clare.engine.passes import predict_logits
+from clare.engine.run import run_experiment
+from clare.files import read_tensors
+from clare.methods.simplecil import SimpleCil, SimpleCilSettings
+from clare.presets.load import make_experiment
+from clare.report.record import read_run
+
+
+def test_accuracies_by_hand() -> None:
+    task_of_class = torch.tensor([0, 0, 1, 1, 1, 2])
+    target = torch.tensor([0, 0, 1, 1, 2, 3, 4, 4])
+    predicted = torch.tensor([0, 2, 1, 1, 2, 4, 0, 4])
+    assert accuracies(predicted, target, task_of_class, 1) == {
+        "seen": 5 / 8,
+        "new": 2 / 4,
+        "first": 3 / 4,
+        "per_task": [3 / 4, 2 / 4],
+    }
+    assert accuracies(predicted[:4], target[:4], task_of_class, 0) == {
+        "seen": 3 / 4,
+        "new": 3 / 4,
+        "first": 3 / 4,
+        "per_task": [3 / 4],
+    }
+
+
+def test_tasks_of_different_sizes_weigh_by_their_images() -> None:
+    target = torch.tensor([0] * 9 + [1])
+    result = accuracies(torch.zeros(10, dtype=torch.long), target, torch.tensor([0, 1]), 1)
+    assert (result["seen"], result["per_task"]) == (0.9, [1.0, 0.0])
+
+
+class ByBrightness(SimpleCil):
+    """Answers with the class whose number is the image's brightness, so that every answer is known."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the features of a class, one-hot in the place of the image's brightness."""
+        brightness = ((images.mean(dim=(1, 2, 3)) + 1) / 2 * 255).round().long()
+        return torch.nn.functional.one_hot(brightness, self.head.num_features).float()
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 5, 100])
+def test_predictions_come_in_the_order_of_the_images(
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+    context: Callable[..., Context],
+    batch_size: int,
+) -> None:
+    stream, run = tiny_stream(), context(eval_batch_size=batch_size)
+    method = ByBrightness(tiny_backbone(), SimpleCilSettings(), 0)
+    # An image of class k is k + 3 everywhere; three of the test images are made to look like another class.
+    labels = stream.test.labels
+    shown = labels.clone()
+    shown[[0, 7, 35]] = torch.tensor([1, 0, 2])
+    images = stream.test.store.flat.view(-1, 28 * 28)
+    images[stream.test.indices] = (shown + 3)[:, None].to(torch.uint8)
+    for task in stream.tasks:
+        first = stream.num_seen(task.index) - len(task.classes)
+        images[task.train.indices] = (task.train.labels + first + 3)[:, None].to(torch.uint8)
+        learn_task(run, method, task, NoJournal())
+        predicted, target, _ = evaluate(run, method, stream, task.index)
+        is_seen = labels < stream.num_seen(task.index)
+        assert target.tolist() == labels[is_seen].tolist()
+        assert predicted.tolist() == shown[is_seen].tolist()
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    logits = predict_logits(run, method, stream.test.select(shuffled))
+    assert logits.argmax(1).tolist() == shown[shuffled].tolist()
+
+
+def test_stored_numbers_are_counted_without_the_backbone(tiny_backbone: Callable[..., Backbone]) -> None:
+    method = SimpleCil(tiny_backbone(), SimpleCilSettings(), 0)
+    assert count_parameters(method) == {"stored": 0}
+    method.head.append(torch.ones(2, 24))
+    assert count_parameters(method) == {"stored": 48}
+
+
+def test_the_record_agrees_with_the_predictions(tiny_preset: Path, tmp_path: Path) -> None:
+    run_experiment(make_experiment(str(tiny_preset), "simplecil"), tmp_path, Silence())
+    record = read_run(tmp_path)
+    assert record.finished
+    assert len(record.tasks) == 3
+    for task in record.tasks:
+        tensors = read_tensors(tmp_path / "predictions" / f"task-{task.task:04d}.safetensors")
+        correct = (tensors["predicted"] == tensors["target"]).double()
+        assert sorted(set(tensors["target"].tolist())) == list(range(2 * (task.task + 1)))
+        assert float(correct.mean()) == pytest.approx(task.seen)
+        per_task = [float(correct[tensors["target"] // 2 == index].mean()) for index in range(task.task + 1)]
+        assert per_task == pytest.approx(list(task.per_task))
+        assert (task.new, task.first) == (task.per_task[-1], task.per_task[0])
