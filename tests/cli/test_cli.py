@@ -87,9 +87,11 @@ def test_a_run_is_trained_shown_and_plotted(tiny_preset: Path, tmp_path: Path, m
     preset = json.loads((run / "preset.json").read_text())
     assert (preset["seed"], preset["method"]["epochs"], preset["overrides"]) == (5, 1, ["method.epochs=1"])
     shown = invoke("show", run).output
-    assert [line for line in output.splitlines() if line.strip() and "run folder" not in line] == [
+    tables = [line for line in output.splitlines() if line.strip() and "run folder" not in line]
+    assert [line for line in tables if not line.startswith("finetune: task ")] == [
         line for line in shown.splitlines() if line.strip()
     ]
+    assert next(line for line in tables if line.startswith("finetune: task ")).startswith("finetune: task 1 of ")
     assert "finetune, in percent" in shown
     output = invoke("plot", run, "--out", "pictures").output
     assert "report: pictures/report.html" in output

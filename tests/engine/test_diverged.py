@@ -34,7 +34,7 @@ def test_the_command_line_says_so(tiny_preset: Path, tmp_path: Path, start_pytho
     )
     output, messages = process.communicate()
     assert process.returncode == 2
-    assert output == ""
+    assert output == "clare: task 1 of 3\n"
     assert len(messages.splitlines()) == 1
     assert messages.startswith("error: the loss of task 1 became ")
     assert "of 'probe'; the model is back where the task began: lower the learning rate (now 100.0)" in messages

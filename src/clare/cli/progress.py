@@ -10,7 +10,7 @@ class ProgressBars:
     """A listener that draws four bars, one inside the other."""
 
     def __init__(self, console: Console, title: str) -> None:
-        self.console = console
+        self.console, self.title = console, title
         self.bars = Progress(
             TextColumn("[bold]{task.fields[level]:<7}"),
             TextColumn("{task.description:<28}"),
@@ -46,6 +46,8 @@ class ProgressBars:
             self.steps_per_task = self.num_steps
         self.num_steps = 0
         self.bars.update(self.levels["stream"], completed=index, total=num_tasks)
+        if not self.console.is_terminal:
+            self.console.print(f"{self.title}: task {index + 1} of {num_tasks}", highlight=False)
         names = ", ".join(classes)
         short = names if len(names) <= 28 else names[:27] + "…"
         self.bars.reset(self.levels["task"], description=short, total=self.steps_per_task)

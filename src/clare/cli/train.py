@@ -46,7 +46,7 @@ def compare_command(
     if _is_first_rank():
         runs = [read_run(root / method) for method in methods]
         console.print(comparison_table(runs, reference=methods[0]))
-        page = write_report(runs, root, methods[0], experiments[0].description)
+        page = write_report(runs, root, methods[0], f"Methods compared on {experiments[0].name}")
         console.print(f"report: {page}", soft_wrap=True, highlight=False)
 
 

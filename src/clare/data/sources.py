@@ -34,7 +34,10 @@ class DataSettings(Settings):
     root: str = Field("data", description="Folder that holds the data sets; for 'folder' the image tree itself.")
     channels: Literal[1, 3] = Field(3, description="3 for RGB, 1 for grey.")
     store_size: int = Field(
-        0, ge=0, description="Shorter side to which larger images are resized when read; 0 keeps the original size."
+        0,
+        ge=0,
+        le=100_000,
+        description="Shorter side to which larger images are resized when read; 0 keeps the original size.",
     )
     skip_bad_images: bool = Field(False, description="Leave out images that cannot be read, and count them.")
 

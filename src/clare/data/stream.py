@@ -18,15 +18,19 @@ from clare.settings import Settings
 class StreamSettings(Settings):
     """How the classes of a data set become a stream of tasks."""
 
-    first: int | None = Field(None, ge=1, description="Classes of the first task; the increment when left out.")
-    increment: int = Field(ge=1, description="Classes of each later task; the last takes what is left.")
-    num_classes: int | None = Field(None, ge=1, description="Use only so many classes of the order; all when left out.")
+    first: int | None = Field(
+        None, ge=1, le=1_000_000, description="Classes of the first task; the increment when left out."
+    )
+    increment: int = Field(ge=1, le=1_000_000, description="Classes of each later task; the last takes what is left.")
+    num_classes: int | None = Field(
+        None, ge=1, le=1_000_000, description="Use only so many classes of the order; all when left out."
+    )
     validation_share: float = Field(0.2, ge=0, le=0.5, description="Share of each class's training images to hold out.")
     evaluate_on: Literal["test", "validation"] = Field(
         "test", description="Images that accuracies are measured on; 'validation' takes them out of training."
     )
     train_per_class: int | None = Field(
-        None, ge=1, description="Train on at most so many images of each class; all when left out."
+        None, ge=1, le=1_000_000_000, description="Train on at most so many images of each class; all when left out."
     )
 
     @model_validator(mode="after")

@@ -90,7 +90,7 @@ class PhaseRun:
             raise DivergedError(
                 f"the loss of task {self.place.task + 1} became {float(self.losses[epoch])} in epoch {epoch + 1} of "
                 f"'{self.phase.name}'; the model is back where the task began: lower the learning rate "
-                f"(now {self.phase.optimizer.learning_rate}) and start again"
+                f"(now {self.phase.optimizer.learning_rate}) and start again in another --out"
             )
 
     def tensors(self) -> dict[str, Tensor]:

@@ -131,8 +131,10 @@ class Method(nn.Module, ABC):
         """Go back to a snapshot."""
         self.rebuild(snapshot.structure)
         own = self.tensors()
-        if own.keys() != snapshot.tensors.keys():
-            different = sorted(own.keys() ^ snapshot.tensors.keys())
+        different = sorted(own.keys() ^ snapshot.tensors.keys()) or [
+            name for name, tensor in own.items() if tensor.shape != snapshot.tensors[name].shape
+        ]
+        if different:
             raise ModelError(
                 f"the saved state does not fit the method: {', '.join(different)}; use the settings it was saved with"
             )
