@@ -39,8 +39,8 @@ def _first_problem(kind: type[Settings], error: ValidationError, where: str) -> 
         return f"the setting '{key}' is missing; give it a value"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
-    if not key:
-        return f"these settings do not go together: {message}"
+    if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):
+        return "the settings" + (f" under '{key}'" if key else "") + f" do not go together: {message}"
     return f"the setting '{key}' got {problem['input']!r}; {message}"
 
 

@@ -36,17 +36,22 @@ def make(tiny_preset: Path) -> Make:
     return made
 
 
-def opened(path: Path, writes: bool = True) -> RunFolder:
-    """Open a run of a small preset."""
+def take_up(path: Path, preset: dict[str, Any], writes: bool = True) -> RunFolder:
+    """Look at a folder and begin or take up its run."""
     run = RunFolder(path, writes)
-    run.open({"name": "small", "seed": 1, "overrides": []}, ENVIRONMENT)
+    run.look(preset)
+    run.begin(preset, ENVIRONMENT)
     return run
+
+
+def opened(path: Path, writes: bool = True) -> RunFolder:
+    """Take up a run of a small preset."""
+    return take_up(path, {"name": "small", "seed": 1, "overrides": []}, writes)
 
 
 def begin(path: Path, preset: dict[str, Any]) -> None:
     """Open a run and commit its first event."""
-    run = RunFolder(path, writes=True)
-    run.open(preset, ENVIRONMENT)
+    run = take_up(path, preset)
     run.event("start")
     run.commit_record()
 
@@ -73,16 +78,16 @@ def test_a_run_of_another_preset_is_refused(
     before = contents(tmp_path)
     other = make(*overrides, seed=seed).model_dump(mode="json")
     with pytest.raises(RunError, match=rf"run holds a run of another preset: {message}; choose another --out"):
-        RunFolder(tmp_path / "run", writes=True).open(other, ENVIRONMENT)
+        take_up(tmp_path / "run", other)
     assert contents(tmp_path) == before
-    RunFolder(tmp_path / "run", writes=True).open(preset, ENVIRONMENT)
+    take_up(tmp_path / "run", preset)
 
 
 def test_the_same_settings_in_other_words_are_the_same_run(make: Make, tmp_path: Path) -> None:
     begin(tmp_path, make().model_dump(mode="json"))
     same = make("method.head.scale=20", "seed=1993").model_dump(mode="json")
     assert same["overrides"]
-    RunFolder(tmp_path, writes=True).open(same, ENVIRONMENT)
+    take_up(tmp_path, same)
 
 
 @pytest.mark.parametrize("writes", [True, False])
@@ -111,12 +116,20 @@ def test_a_beginning_that_was_cut_off_is_taken_up(tmp_path: Path) -> None:
     assert contents(tmp_path) == whole
 
 
-def test_a_run_that_failed_before_it_began_may_begin_with_other_settings(make: Make, tmp_path: Path) -> None:
+def test_a_run_that_fails_before_it_begins_leaves_no_folder(make: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
     with pytest.raises(DataError, match="asks for 1000 classes"):
-        run_experiment(make("stream.num_classes=1000"), tmp_path, Silence())
+        run_experiment(make("stream.num_classes=1000"), folder, Silence())
+    assert not folder.exists()
+    run_experiment(make(), folder, Silence())
+    assert json.loads((folder / "preset.json").read_text()) == make().model_dump(mode="json")
+    assert read_run(folder).finished
+
+
+def test_a_run_cut_off_before_its_first_commit_may_begin_with_other_settings(make: Make, tmp_path: Path) -> None:
+    take_up(tmp_path, make("method.head.scale=21").model_dump(mode="json"))
     run_experiment(make(), tmp_path, Silence())
     assert json.loads((tmp_path / "preset.json").read_text()) == make().model_dump(mode="json")
-    assert read_run(tmp_path).finished
 
 
 def test_a_rank_that_does_not_write_writes_nothing(tmp_path: Path) -> None:

@@ -38,25 +38,30 @@ class RunFolder:
     def __init__(self, path: Path, writes: bool) -> None:
         self.path = path
         self.writes = writes
+        self.has_begun = False
         self.position: dict[str, Any] = dict(START)
 
-    def open(self, preset: dict[str, Any], environment: dict[str, Any]) -> None:
-        """Take up the run that this folder holds, or begin a new one; refuse a run of another preset."""
+    def look(self, preset: dict[str, Any]) -> None:
+        """Find out where the run of this folder stands; refuse a run of another preset. Nothing is written."""
         entries, position = self._entries(), self._checkpoint("position.json")
-        has_begun = "preset.json" in entries and position.exists()
-        if has_begun:
+        self.has_begun = "preset.json" in entries and position.exists()
+        if self.has_begun:
             self._check_preset(preset)
             self.position = json.loads(position.read_text())
         elif entries - BEGINNING:
             raise RunError(f"{self.path} is not empty and holds no run; choose another --out or empty it")
-        if self.writes:
-            # A run that failed before its first commit, by a wrong path perhaps, may begin again with other settings.
-            if not has_begun:
-                write_json(self.path / "preset.json", preset)
-                write_json(self.path / "environment.json", environment)
-            for temporary in self.path.rglob(TEMPORARY):
-                temporary.unlink()
-            self._cut_record()
+
+    def begin(self, preset: dict[str, Any], environment: dict[str, Any]) -> None:
+        """Begin a new run, or clear away what was written after the last commit."""
+        if not self.writes:
+            return
+        # A run that was cut off before its first commit may begin again with other settings.
+        if not self.has_begun:
+            write_json(self.path / "preset.json", preset)
+            write_json(self.path / "environment.json", environment)
+        for temporary in self.path.rglob(TEMPORARY):
+            temporary.unlink()
+        self._cut_record()
 
     def _entries(self) -> set[str]:
         """Return the names in the folder, without the temporary files of a write that was cut off."""

@@ -32,7 +32,8 @@ def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> 
     if experiment.engine.threads:
         torch.set_num_threads(experiment.engine.threads)
     run = RunFolder(folder, writes=ranks.rank == 0)
-    run.open(experiment.model_dump(mode="json"), environment(ranks))
+    preset = experiment.model_dump(mode="json")
+    run.look(preset)
     ranks.barrier()
     backbone = load_backbone(experiment.backbone)
     transforms = make_transforms(experiment, backbone)
@@ -44,6 +45,8 @@ def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> 
     method = METHODS.get(experiment.method_name)(backbone, experiment.method_settings(), experiment.seed)
     method.to(ranks.device)
     method.head.reserve(max(len(task.classes) for task in stream.tasks))
+    # Only now, when data and backbone are known to be good: a mistake in either leaves no folder behind.
+    run.begin(preset, environment(ranks))
     _take_up(run, method, stream, backbone, dataset.num_skipped)
     for task in stream.tasks[run.next_task :]:
         _one_task(context, run, method, stream, task.index)

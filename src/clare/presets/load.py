@@ -1,7 +1,7 @@
 """From a preset's file and the user's overrides to an experiment."""
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def make_experiment(
     settings = {key: value for key, value in shared.items() if key in kind.settings_type.model_fields}
     values["method"] = merge(settings, _table(own, name))
     for override in overrides:
-        values = merge(values, _checked(parse_override(override)))
+        values = merge(values, _checked(parse_override(override), kind.settings_type.model_fields))
     if seed is not None:
         values["seed"] = seed
     method_settings = build_settings(kind.settings_type, values["method"], "method")
@@ -105,13 +105,12 @@ def _check_methods(shared: dict[str, Any], own: dict[str, Any]) -> None:
         METHODS.get(name)
 
 
-def _checked(values: dict[str, Any]) -> dict[str, Any]:
+def _checked(values: dict[str, Any], fields: Container[str]) -> dict[str, Any]:
     """Refuse an override outside the sections that a user may change."""
     key = next(iter(values))
     if key not in (*SECTIONS, "seed"):
-        raise SettingsError(
-            f"there is no setting '{key}'{nearest(key, SECTIONS)}; a setting starts with one of {', '.join(SECTIONS)}"
-        )
+        hint = f" (did you mean 'method.{key}'?)" if key in fields else nearest(key, SECTIONS)
+        raise SettingsError(f"there is no setting '{key}'{hint}; a setting starts with one of {', '.join(SECTIONS)}")
     if key != "seed" and not isinstance(values[key], dict):
         raise SettingsError(f"--set got a value for all of '{key}'; name one of its settings, such as {key}.NAME=VALUE")
     if key == "method" and "name" in values["method"]:
