@@ -40,7 +40,7 @@ def _first_problem(kind: type[Settings], error: ValidationError, where: str) -> 
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):
-        return "the settings" + (f" under '{key}'" if key else "") + f" do not go together: {message}"
+        return "the settings" + (f" under '{key}'" if key else "") + f" cannot be used: {message}"
     return f"the setting '{key}' got {problem['input']!r}; {message}"
 
 

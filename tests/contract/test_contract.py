@@ -327,5 +327,5 @@ def test_a_task_that_is_cut_off_leaves_the_method_as_it_was(world: World, name: 
 def test_a_strategy_that_cannot_be_used_is_refused_with_those_that_can(name: str, strategy: str) -> None:
     allowed = [other for other in STRATEGIES if accepts(name, other)]
     assert allowed
-    with pytest.raises(SettingsError, match=rf"the setting 'method\.head' got .*{strategy}.*{', '.join(allowed)}"):
+    with pytest.raises(SettingsError, match=rf"'method\.head' cannot be used: .*{strategy}.*{', '.join(allowed)}"):
         build_settings(METHODS.get(name).settings_type, {"head": {"strategy": strategy}}, "method")

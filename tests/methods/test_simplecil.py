@@ -66,6 +66,6 @@ def test_it_tells_the_classes_apart_and_trains_nothing(
 
 @pytest.mark.parametrize("strategy", ["trained", "aligned"])
 def test_other_rows_than_class_means_are_refused_by_the_settings(strategy: str) -> None:
-    with pytest.raises(SettingsError, match=r"'method\.head' got .*prototype.*'linear'"):
+    with pytest.raises(SettingsError, match=r"'method\.head' cannot be used: the strategy is .*prototype.*'linear'"):
         build_settings(SimpleCilSettings, {"head": {"strategy": strategy}}, "method")
     assert build_settings(SimpleCilSettings, {"head": {"strategy": "prototype"}}, "method") == SimpleCilSettings()

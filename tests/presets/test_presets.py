@@ -122,7 +122,10 @@ def test_later_overrides_win_and_are_kept() -> None:
     [
         ("sparsity", r"--set got 'sparsity'; write it as key=value"),
         ("=3", r"--set got '=3'; write it as key=value"),
-        ("sparsity=3", r"no setting 'sparsity' \(did you mean 'method\.sparsity'\?\); a setting starts with one of data, stream"),
+        (
+            "sparsity=3",
+            r"no setting 'sparsity' \(did you mean 'method\.sparsity'\?\); a setting starts with one of data, stream",
+        ),
         ("methd.sparsity=3", r"no setting 'methd' \(did you mean 'method'\?\); a setting starts with"),
         ("method=3", r"--set got a value for all of 'method'; name one of its settings, such as method\.NAME=VALUE"),
         ("method.name=finetune", r"the method is chosen with --method NAME"),

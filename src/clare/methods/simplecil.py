@@ -17,7 +17,9 @@ class SimpleCilSettings(MethodSettings):
     @classmethod
     def _class_means(cls, head: HeadSettings) -> HeadSettings:
         if head.strategy != "prototype":
-            raise ValueError("simplecil means rows of strategy prototype; the method 'linear' has the others")
+            raise ValueError(
+                f"the strategy is {head.strategy}, but simplecil means prototype; the method 'linear' has the others"
+            )
         return head
 
 
