@@ -15,8 +15,8 @@ test: .venv/tested  ## Run all tests; skipped ones are named with the reason
 	$(BIN)/python -m pytest
 
 check: .venv/tested  ## Format, lint and types
-	$(BIN)/ruff format --check src tests scripts
-	$(BIN)/ruff check src tests scripts
+	$(BIN)/ruff format --check src tests scripts benchmarks
+	$(BIN)/ruff check src tests scripts benchmarks
 	$(BIN)/mypy
 
 clean:  ## Remove .venv and the demonstration's run

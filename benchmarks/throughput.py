@@ -136,94 +136,87 @@ def reference_rates(
     )
 
 
-def main() -> None:
-    """Measure, print a table, write JSON."""
+def measure_ours(
+    ours: Ours, batch_sizes: list[int], epochs: int, rate: float, reference_rates: tuple[float, float]
+) -> list[dict[str, Any]]:
+    """Return one row for each batch size of training, and one for evaluation."""
+    num_images = len(ours.images)
+    train_flops, eval_flops = ours.flops()
+
+    def row(kind: str, batch_size: int, speed: float, flops: float, reference_speed: float) -> dict[str, Any]:
+        return {
+            "kind": kind,
+            "batch_size": batch_size,
+            "images_per_second": round(speed, 1),
+            "ratio": round(speed / reference_speed, 2),
+            "gflop_per_image": round(flops / 1e9, 2),
+            "share_of_matmul_rate": round(speed * flops / rate, 4),
+        }
+
+    rows = []
+    for batch_size in batch_sizes:
+        first = ours.train(batch_size, 1)
+        speed = epochs * num_images / ours.train(batch_size, epochs)
+        made = row("train", batch_size, speed, train_flops, reference_rates[0])
+        rows.append({**made, "first_epoch_seconds": round(first, 1)})
+        print(rows[-1], flush=True)
+    ours.evaluate()
+    speed = num_images / ours.evaluate()
+    rows.append(row("evaluation", ours.context.settings.eval_batch_size, speed, eval_flops, reference_rates[1]))
+    print(rows[-1], flush=True)
+    return rows
+
+
+def parse() -> argparse.Namespace:
+    """Read the arguments; what is left out depends on the device."""
+    on_gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model")
-    parser.add_argument("--batch-sizes", default="")
-    parser.add_argument("--num-images", type=int)
+    parser.add_argument("--model", default="vit_base_patch16_224" if on_gpu else EMBEDDED)
+    parser.add_argument("--batch-sizes", default="32,256" if on_gpu else "32")
+    parser.add_argument("--num-images", type=int, default=4096 if on_gpu else 2048)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--eval-batch-size", type=int, default=256)
     parser.add_argument("--compile", default="off", choices=["off", "graph"])
     parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    on_gpu = device.type == "cuda"
-    model = arguments.model or ("vit_base_patch16_224" if on_gpu else EMBEDDED)
-    num_images = arguments.num_images or (4096 if on_gpu else 1024)
-    batch_sizes = [int(size) for size in (arguments.batch_sizes or ("32,256" if on_gpu else "32")).split(",")]
-    side, channels, size = (28, 1, 28) if model == EMBEDDED else (32, 3, 224)
-    images = np.random.RandomState(0).randint(0, 256, (num_images, channels, side, side), dtype=np.uint8)
-    labels = np.arange(num_images) % NUM_CLASSES
-    transforms = TransformSettings(image_size=size, resize=size if model == EMBEDDED else 256)
-    num_workers = min(8, os.cpu_count() or 1)
+    return parser.parse_args()
 
+
+def main() -> None:
+    """Measure, print, write JSON."""
+    arguments = parse()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    is_small = arguments.model == EMBEDDED
+    side, channels, size = (28, 1, 28) if is_small else (32, 3, 224)
+    images = np.random.RandomState(0).randint(0, 256, (arguments.num_images, channels, side, side), dtype=np.uint8)
+    labels = np.arange(arguments.num_images) % NUM_CLASSES
+    transforms = TransformSettings(image_size=size, resize=size if is_small else 256)
+    num_workers = min(8, os.cpu_count() or 1)
     rate = matmul_rate(device)
-    train_reference, eval_reference = reference_rates(model, images, labels, transforms, str(device), 1, num_workers)
-    print(f"reference: train {train_reference:.0f}, evaluation {eval_reference:.0f} images/s", flush=True)
-    rows: list[dict[str, Any]] = []
-    ours = Ours(model, images, labels, transforms, eval_batch_size=arguments.eval_batch_size, compile=arguments.compile)
-    train_flops, eval_flops = ours.flops()
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
-    for batch_size in batch_sizes:
-        first = ours.train(batch_size, 1)
-        seconds = ours.train(batch_size, arguments.epochs)
-        speed = arguments.epochs * num_images / seconds
-        row = {
-            "kind": "train",
-            "batch_size": batch_size,
-            "images_per_second": round(speed, 1),
-            "ratio": round(speed / train_reference, 2),
-            "share_of_matmul_rate": round(speed * train_flops / rate, 4),
-            "first_epoch_seconds": round(first, 1),
-        }
-        rows.append(row)
-        print(row, flush=True)
-    ours.evaluate()
-    speed = num_images / ours.evaluate()
-    rows.append(
-        {
-            "kind": "evaluation",
-            "batch_size": arguments.eval_batch_size,
-            "images_per_second": round(speed, 1),
-            "ratio": round(speed / eval_reference, 2),
-            "share_of_matmul_rate": round(speed * eval_flops / rate, 4),
-        }
-    )
-    print(rows[-1], flush=True)
+    rates = reference_rates(arguments.model, images, labels, transforms, str(device), 1, num_workers)
+    print(f"reference: train {rates[0]:.0f}, evaluation {rates[1]:.0f} images/s", flush=True)
+    engine = {"eval_batch_size": arguments.eval_batch_size, "compile": arguments.compile}
+    ours = Ours(arguments.model, images, labels, transforms, **engine)
+    batch_sizes = [int(part) for part in arguments.batch_sizes.split(",")]
+    rows = measure_ours(ours, batch_sizes, arguments.epochs, rate, rates)
+    is_gpu = device.type == "cuda"
     result = {
-        "model": model,
+        "model": arguments.model,
         "image_size": size,
-        "num_images": num_images,
+        "num_images": arguments.num_images,
         "device": torch.cuda.get_device_name()
-        if on_gpu
+        if is_gpu
         else f"{platform.machine()}, {torch.get_num_threads()} threads",
         "precision": ours.context.ranks.precision,
-        "compiled": ours.context.steps.compiles,
+        "compile": arguments.compile,
         "num_compiled_steps": len(ours.context.steps.kinds),
-        "matmul_tflops": round(rate / 1e12, 2),
-        "train_gflop_per_image": round(train_flops / 1e9, 2),
-        "eval_gflop_per_image": round(eval_flops / 1e9, 2),
-        "peak_memory_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2) if on_gpu else None,
-        "reference": {
-            "train_images_per_second": round(train_reference, 1),
-            "eval_images_per_second": round(eval_reference, 1),
-            "batch_size": 32,
-            "num_workers": num_workers,
-            "precision": "fp32",
-        },
+        "matmul_tflops": round(rate / 1e12, 3),
+        "peak_memory_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2) if is_gpu else None,
+        "reference": {"train": round(rates[0], 1), "evaluation": round(rates[1], 1), "num_workers": num_workers},
         "rows": rows,
         "train_ratio": rows[0]["ratio"],
         "eval_ratio": rows[-1]["ratio"],
-        "versions": {
-            "clare": __version__,
-            "torch": torch.__version__,
-            "timm": timm.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": {"clare": __version__, "torch": torch.__version__, "timm": timm.__version__},
     }
-    print(json.dumps(result, indent=2))
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=2) + "\n")
 
