@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from clare.cli import doctor
+from clare.cli import main as main_module
 from clare.cli.doctor import PACKAGES, Finding, doctor_command, examine, torchvision_finding
 
 VERSIONS = dict.fromkeys(PACKAGES, "1.0")
@@ -119,3 +120,17 @@ def test_doctor_needs_no_package_that_may_be_broken(monkeypatch: pytest.MonkeyPa
     fresh = importlib.import_module("clare.cli.main")
     assert importlib.import_module("clare.cli.doctor").PACKAGES == PACKAGES
     assert fresh.app is not None
+
+
+def test_a_broken_torchvision_sends_other_commands_to_the_doctor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr(main_module, "app", fail)
+    with pytest.raises(SystemExit) as leaving:
+        main_module.main()
+    assert leaving.value.code == 2
+    message = capsys.readouterr().err
+    assert message == "error: torchvision does not work with this torch; `clare doctor` says what to do\n"

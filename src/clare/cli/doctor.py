@@ -21,6 +21,7 @@ PACKAGES = (
     "pillow",
     "pydantic",
     "typer",
+    "rich",
     "matplotlib",
 )
 COMPROMISED_LIGHTNING = ("2.6.2", "2.6.3")

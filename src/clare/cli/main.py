@@ -128,6 +128,11 @@ def main() -> None:
     except ClareError as error:
         errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
+    except (ImportError, RuntimeError) as error:
+        if "torchvision" not in str(error):
+            raise
+        errors.print("[bold red]error:[/] torchvision does not work with this torch; `clare doctor` says what to do")
+        sys.exit(ClareError.exit_code)
     except SystemExit as leaving:
         # Typer turns Ctrl-C into this code before it can be seen here.
         if leaving.code == 130:
