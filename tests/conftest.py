@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -20,6 +21,10 @@ from clare.engine.context import Context, Listener, Silence
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.files import write_tensors
+
+# No test asserts a duration, and the same commit draws the same examples everywhere.
+hypothesis.settings.register_profile("clare", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("clare")
 
 IMAGE_SIZE = 28
 # Gentle, since the patterns of the classes repeat from patch to patch and a large shift would mix them up.
