@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clare.data.sources import Dataset
 from clare.data.store import ImageStore, LabelledImages
-from clare.data.stream import Stream, StreamSettings, class_order, make_stream, merge_tasks, task_sizes
+from clare.data.stream import Stream, StreamSettings, class_order, make_stream, task_sizes
 from clare.errors import DataError, SettingsError
 from clare.settings import build_settings
 
@@ -184,22 +184,6 @@ def test_where_tasks_begin() -> None:
     assert [stream.num_seen(index) for index in range(4)] == [3, 5, 7, 8]
     assert stream.task_of_class.tolist() == [0, 0, 0, 1, 1, 2, 2, 3]
     assert stream.task_of_class.dtype == torch.int64
-
-
-def test_merged_tasks_hold_the_same_images_under_the_same_names() -> None:
-    stream = make_stream(make_dataset(7), settings_of(first=3), 11)
-    merged = merge_tasks(stream)
-    (task,) = merged.tasks
-    assert task.classes == merged.classes == stream.classes
-    assert merged.test is stream.test
-    expected = {
-        (index, part.classes[label])
-        for part in stream.tasks
-        for index, label in zip(part.train.indices.tolist(), part.train.labels.tolist(), strict=True)
-    }
-    found = zip(task.train.indices.tolist(), (task.classes[label] for label in task.train.labels.tolist()), strict=True)
-    assert set(found) == expected
-    assert len(task.train) == 70
 
 
 def test_labels_outside_the_classes_are_refused() -> None:

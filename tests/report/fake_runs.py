@@ -51,28 +51,28 @@ def write_run(
         predicted = np.where(right, target, (target + 1) % len(classes)).astype(np.int32)
         save_file({"predicted": predicted, "target": target}, folder / "predictions" / f"task-{task:04d}.safetensors")
         per_task = [float(right[task_of_class[target] == earlier].mean()) for earlier in range(task + 1)]
-        used = 1 - 0.95 ** (task + 1)
-        events += [
-            {"event": "phase", "task": task, "phase": "probe", "epochs": 2, "loss": [1.0, 0.5], "seconds": 1.5},
-            {"event": "phase", "task": task, "phase": "train", "epochs": 3, "loss": [0.9, 0.4, 0.2], "seconds": 3.0},
-            {
-                "event": "task",
-                "task": task,
-                "accuracy": {
-                    "seen": float(right.mean()),
-                    "new": per_task[-1],
-                    "first": per_task[0],
-                    "per_task": per_task,
-                },
-                "capacity": {"used": used, "claimed": 50, "free": int(1000 * (1 - used))} if with_capacity else None,
-                "seconds": {"learn": 10.0, "evaluate": 1.0},
-                "parameters": {"trainable": 1200, "stored": 3400},
-            },
-        ]
+        events += task_events(task, float(right.mean()), per_task, with_capacity)
     if num_tasks == len(task_sizes):
         events.append({"event": "end", "time": 1.0e9 + 60})
     (folder / "record.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return folder
+
+
+def task_events(task: int, seen: float, per_task: list[float], with_capacity: bool) -> list[dict[str, Any]]:
+    """Return what the engine records of one task."""
+    used = 1 - 0.95 ** (task + 1)
+    return [
+        {"event": "phase", "task": task, "phase": "probe", "epochs": 2, "loss": [1.0, 0.5], "seconds": 1.5},
+        {"event": "phase", "task": task, "phase": "train", "epochs": 3, "loss": [0.9, 0.4, 0.2], "seconds": 3.0},
+        {
+            "event": "task",
+            "task": task,
+            "accuracy": {"seen": seen, "new": per_task[-1], "first": per_task[0], "per_task": per_task},
+            "capacity": {"used": used, "claimed": 50, "free": int(1000 * (1 - used))} if with_capacity else None,
+            "seconds": {"learn": 10.0, "evaluate": 1.0},
+            "parameters": {"trainable": 1200, "stored": 3400},
+        },
+    ]
 
 
 def base_preset(method: str) -> dict[str, Any]:

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from timm.models.vision_transformer import Block, ResPostBlock, VisionTransformer
 from torch import Tensor
 
+from clare.backbones.attach import restore_blocks
 from clare.backbones.vit import Backbone, build_embedded, fingerprint
 from clare.errors import BackboneError
-from clare.tuners.adapter import AdaptedBlock, AdapterSettings, FlatAdapter, detach_adapter, initial_values
+from clare.tuners.adapter import AdaptedBlock, AdapterSettings, FlatAdapter, initial_values
 
 MakeBackbone = Callable[..., Backbone]
 
@@ -99,7 +100,7 @@ def test_forward_is_adaptformer(embed_dim: int, depth: int, bottleneck: int, lay
     with torch.no_grad():
         adapter.values.copy_(flat)
         ours = tokens(vit, adapter, inputs)
-        detach_adapter(vit)
+        restore_blocks(vit)
         torch.testing.assert_close(ours, adaptformer(vit, flat, settings, inputs), rtol=1e-10, atol=1e-10)
 
 
@@ -170,7 +171,7 @@ def test_the_adapter_is_taken_out_without_a_trace(tiny_backbone: MakeBackbone) -
         assert not any("values" in key for key in vit.state_dict())
         adapter.values.add_(1.0)
         tokens(vit, adapter, images())
-        detach_adapter(vit)
+        restore_blocks(vit)
         assert list(vit.state_dict()) == keys
         assert all(now is before for now, before in zip(vit.blocks, blocks, strict=True))
         assert fingerprint(vit) == backbone.fingerprint
@@ -185,7 +186,7 @@ def test_a_second_adapter_is_refused_and_the_first_stays(tiny_backbone: MakeBack
         FlatAdapter(vit, AdapterSettings(), generator(1))
     assert list(vit.blocks) == attached
     assert tokens(vit, adapter, images(1)).isfinite().all()
-    detach_adapter(vit)
+    restore_blocks(vit)
     FlatAdapter(vit, AdapterSettings(), generator(1))
 
 

@@ -108,18 +108,6 @@ def make_stream(dataset: Dataset, settings: StreamSettings, seed: int) -> Stream
     return Stream(names, tasks, test)
 
 
-def merge_tasks(stream: Stream) -> Stream:
-    """Return the stream with all its tasks as one, for joint training."""
-    trains = [task.train for task in stream.tasks]
-    offsets = [0, *(stream.num_seen(task.index) for task in stream.tasks)]
-    train = LabelledImages(
-        trains[0].store,
-        torch.cat([part.indices for part in trains]),
-        torch.cat([part.labels + offset for part, offset in zip(trains, offsets, strict=False)]),
-    )
-    return replace(stream, tasks=(Task(0, stream.classes, train),))
-
-
 def _num_classes(dataset: Dataset, settings: StreamSettings) -> int:
     """Return how many classes the stream has."""
     available = len(dataset.classes)

@@ -1,5 +1,7 @@
 """Drive a method through one task: run the steps it yields, or replay those that are finished."""
 
+import time
+
 import torch
 from torch import Tensor
 
@@ -8,7 +10,7 @@ from clare.data.stream import Task
 from clare.engine.context import Context
 from clare.engine.journal import Journal
 from clare.engine.passes import run_pass
-from clare.engine.train import PhaseRun, Place, load_parameters, timed_phase
+from clare.engine.train import PhaseRun, Place, load_parameters
 from clare.errors import DataError
 from clare.methods.base import Method
 from clare.seeds import derive_seed
@@ -100,8 +102,9 @@ def _train(
     def save_epoch(epoch: int, tensors: dict[str, Tensor]) -> None:
         journal.save_epoch(place.step, epoch, tensors)
 
-    losses, seconds = timed_phase(run, start_epoch, save_epoch)
-    journal.phase_done(phase, losses, seconds)
+    started = time.perf_counter()
+    losses = run.run(start_epoch, save_epoch)
+    journal.phase_done(phase, losses, time.perf_counter() - started)
     journal.finish(place.step, run.parameters())
 
 

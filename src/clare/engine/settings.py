@@ -15,7 +15,7 @@ class EngineSettings(Settings):
     )
     num_devices: int = Field(1, ge=1, le=1024, description="Processes on this machine, one for each GPU or CPU rank.")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="auto is bf16 on GPUs and fp32 on CPUs, where bf16 was measured 20 to 30 times slower."
+        "auto", description="auto is bf16 on GPUs and fp32 on CPUs, where bf16 is far slower."
     )
     compile: Literal["off", "graph"] = Field(
         "off",

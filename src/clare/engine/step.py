@@ -52,16 +52,18 @@ class TrainStep:
 class CapturedStep(TrainStep):
     """A step whose loss is compiled and whose whole work is one CUDA graph, replayed on tensors that stay in place."""
 
-    def __init__(self, ranks: Ranks, phase: Phase, inputs: Tensor, labels: Tensor) -> None:
+    def __init__(self, ranks: Ranks, phase: Phase) -> None:
         super().__init__(ranks, phase)
         self.loss = torch.compile(phase.loss, fullgraph=True, dynamic=False)
-        self.inputs, self.labels = torch.empty_like(inputs), torch.empty_like(labels)
-        self.weights = torch.zeros(len(inputs), device=inputs.device)
-        self.share = torch.zeros((), device=inputs.device)
+        # Placed by the first batch, whose shape all others have.
+        self.inputs = self.labels = self.weights = torch.zeros(0)
+        self.share = torch.zeros_like(self.total)
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, inputs: Tensor, labels: Tensor, weights: Tensor, num_samples: int) -> None:
         """Copy the batch into place and replay."""
+        if self.graph is None:
+            self.inputs, self.labels, self.weights = (torch.empty_like(part) for part in (inputs, labels, weights))
         self.inputs.copy_(inputs)
         self.labels.copy_(labels)
         self.weights.copy_(weights)
@@ -126,14 +128,14 @@ class Steps:
         self.ranks, self.compiles = ranks, compiles
         self.kinds: dict[Hashable, CapturedStep | CapturedForward] = {}
 
-    def train_step(self, phase: Phase, inputs: Tensor, labels: Tensor) -> TrainStep:
+    def train_step(self, phase: Phase) -> TrainStep:
         """Return a step for this phase, ready to begin; images are worth compiling, drawn features are not."""
         if not self.compiles or phase.data is not None:
             return TrainStep(self.ranks, phase)
-        kind = ("train", tuple(inputs.shape), phase.optimizer.momentum, phase.optimizer.weight_decay, _kind(phase))
+        kind = ("train", phase.batch_size, phase.optimizer.momentum, phase.optimizer.weight_decay, _kind(phase))
         step = self.kinds.get(kind)
         if step is None:
-            step = self.kinds[kind] = CapturedStep(self.ranks, phase, inputs, labels)
+            step = self.kinds[kind] = CapturedStep(self.ranks, phase)
         assert isinstance(step, CapturedStep)
         step.begin(phase)
         return step

@@ -1,6 +1,5 @@
 """The one training loop: a phase of any method."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,7 +11,6 @@ from clare.engine.batches import batches, shuffled
 from clare.engine.context import Context
 from clare.engine.images import ImageSource
 from clare.engine.optim import cosine_rate
-from clare.engine.step import TrainStep
 from clare.errors import DivergedError
 from clare.methods.base import Method
 from clare.seeds import derive_seed, generator_at
@@ -35,15 +33,8 @@ class PhaseRun:
     def __init__(self, context: Context, method: Method, phase: Phase, images: LabelledImages, place: Place) -> None:
         self.context, self.method, self.phase, self.place = context, method, phase, place
         self.source: Source = phase.data or ImageSource(context, images, augmented=True)
-        self.step = self._make_step()
+        self.step = context.steps.train_step(phase)
         self.losses = torch.zeros(phase.epochs)
-
-    def _make_step(self) -> TrainStep:
-        """Ask for a step that fits the shape of a batch, which is that of its first."""
-        self.source.begin_epoch(generator_at(0))
-        ranks, order = self.context.ranks, torch.arange(self.source.num_samples, device=self.source.device)
-        first = next(batches(order, self.phase.batch_size, ranks.rank, ranks.world_size))
-        return self.context.steps.train_step(self.phase, *self.source.draw(first.positions))
 
     def run(self, start_epoch: int, save_epoch: SaveEpoch) -> list[float]:
         """Train from an epoch to the end and return the mean loss of every epoch."""
@@ -112,10 +103,3 @@ def load_parameters(phase: Phase, tensors: dict[str, Tensor]) -> None:
     """Write saved values into the parameters that a phase trains."""
     for i, group in enumerate(phase.groups):
         group.parameter.data.copy_(tensors[f"parameter.{i}"])
-
-
-def timed_phase(run: PhaseRun, start_epoch: int, save_epoch: SaveEpoch) -> tuple[list[float], float]:
-    """Run a phase and return its losses and how many seconds it took."""
-    started = time.perf_counter()
-    losses = run.run(start_epoch, save_epoch)
-    return losses, time.perf_counter() - started

@@ -13,7 +13,7 @@ from pydantic import Field
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
-from clare.backbones.attach import replace_blocks, restore_blocks
+from clare.backbones.attach import replace_blocks
 from clare.settings import Settings
 
 
@@ -95,8 +95,3 @@ def initial_values(num_blocks: int, width: int, hidden: int, generator: torch.Ge
         down = torch.empty(hidden * width).uniform_(-bound, bound, generator=generator)
         blocks += [down, torch.zeros(hidden + width * hidden + width)]
     return torch.cat(blocks)
-
-
-def detach_adapter(vit: VisionTransformer) -> None:
-    """Take the adapter out again; the backbone is what it was before."""
-    restore_blocks(vit)
