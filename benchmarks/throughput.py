@@ -1,14 +1,12 @@
 """Training and evaluation speed of clare beside the field's loop, data and augmentation included, in one run.
 
-Usage: python benchmarks/throughput.py [--model NAME] [--batch-sizes 32,256] [--num-images N] [--out results/FILE.json]
+Usage: python benchmarks/throughput.py [--model NAME] [--batch-sizes 32,256] [--compile off,graph] [--out FILE.json]
 Without --model: ViT-B/16 at 224 pixels from 32-pixel colour images on a GPU, the embedded drawing ViT on a CPU.
 Weights are random: speed does not depend on them.
 """
 
 import argparse
-import json
 import os
-import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,17 @@ import numpy as np
 import reference
 import timm
 import torch
+from machine import device_name, find_device, peak_memory, reset_peak_memory, synchronise, versions, write_json
 from PIL import Image
+from rich.console import Console
+from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
 from clare.backbones.vit import EMBEDDED, EMBEDDED_ARCHITECTURE, BackboneSettings, load_backbone
 from clare.data.store import ImageStore, LabelledImages
 from clare.data.transforms import Transforms, TransformSettings
 from clare.engine.context import Context, Silence
+from clare.engine.images import ImageSource, drawn_batches
 from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
@@ -31,15 +33,8 @@ from clare.engine.train import PhaseRun, Place
 from clare.methods.clare import Clare, ClareSettings
 from clare.sparse.select import budget_of, select_random
 from clare.steps import Group
-from clare.version import __version__
 
 NUM_CLASSES = 10
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait until all queued work is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 def matmul_rate(device: torch.device) -> float:
@@ -56,22 +51,27 @@ def matmul_rate(device: torch.device) -> float:
     return 2 * size**3 * num / (time.perf_counter() - started)
 
 
-class Ours:
+class Ours(Silence):
     """CLARE's Stage 2 and evaluation through the package's engine."""
 
     def __init__(
         self, model: str, images: np.ndarray, labels: np.ndarray, transforms: TransformSettings, **engine: Any
     ) -> None:
         settings = EngineSettings(**engine)
+        self.notices: list[str] = []
         backbone = load_backbone(BackboneSettings(name=model, weights="random"))
         ranks = Ranks(settings)
-        self.context = Context(ranks, Transforms(transforms, backbone.mean, backbone.std), settings, 0, Silence())
+        self.context = Context(ranks, Transforms(transforms, backbone.mean, backbone.std), settings, 0, self)
         self.method = Clare(backbone, ClareSettings(), 0).to(ranks.device)
         store = ImageStore.from_array(images).to(ranks.device)
         self.images = LabelledImages(store, torch.arange(len(labels)), torch.from_numpy(labels).to(ranks.device))
         self.method.head.open_block(NUM_CLASSES, torch.Generator().manual_seed(0))
         free = self.method.ledger.free
         self.mask = select_random(free, budget_of(len(free), 0.05), torch.Generator().manual_seed(0))
+
+    def notice(self, text: str) -> None:
+        """Keep what the engine says, such as that a compiled step was not trusted."""
+        self.notices.append(text)
 
     def train(self, batch_size: int, epochs: int) -> float:
         """Run Stage 2 and return its seconds."""
@@ -81,6 +81,18 @@ class Ours:
         started = time.perf_counter()
         PhaseRun(self.context, self.method, phase, self.images, Place(0, 0)).run(0, lambda *_: None)
         synchronise(self.context.ranks.device)
+        return time.perf_counter() - started
+
+    def draw(self, batch_size: int) -> float:
+        """Gather and augment every image once, as an epoch does, and return the seconds."""
+        ranks = self.context.ranks
+        source = ImageSource(self.context, self.images, augmented=True)
+        order = torch.randperm(len(self.images), generator=torch.Generator().manual_seed(0))
+        started = time.perf_counter()
+        source.begin_epoch(torch.Generator().manual_seed(0))
+        for _ in drawn_batches(source, order, batch_size, ranks):
+            pass
+        synchronise(ranks.device)
         return time.perf_counter() - started
 
     def evaluate(self) -> float:
@@ -146,6 +158,7 @@ def measure_ours(
     def row(kind: str, batch_size: int, speed: float, flops: float, reference_speed: float) -> dict[str, Any]:
         return {
             "kind": kind,
+            "compile": ours.context.programs.mode,
             "batch_size": batch_size,
             "images_per_second": round(speed, 1),
             "ratio": round(speed / reference_speed, 2),
@@ -157,14 +170,36 @@ def measure_ours(
     for batch_size in batch_sizes:
         first = ours.train(batch_size, 1)
         speed = epochs * num_images / ours.train(batch_size, epochs)
+        ours.draw(batch_size)
+        drawing = num_images / ours.draw(batch_size)
         made = row("train", batch_size, speed, train_flops, reference_rates[0])
-        rows.append({**made, "first_epoch_seconds": round(first, 1)})
+        rows.append({**made, "first_epoch_seconds": round(first, 1), "data_alone_images_per_second": round(drawing, 1)})
         print(rows[-1], flush=True)
     ours.evaluate()
     speed = num_images / ours.evaluate()
     rows.append(row("evaluation", ours.context.settings.eval_batch_size, speed, eval_flops, reference_rates[1]))
-    print(rows[-1], flush=True)
     return rows
+
+
+def make_table(result: dict[str, Any]) -> Table:
+    """Return one line for the reference and one for each of our rows."""
+    table = Table(title=f"{result['model']} at {result['image_size']} on {result['device']}, {result['precision']}")
+    for name in ("loop", "kind", "batch", "images/s", "ratio", "share of matmul rate", "data alone, images/s"):
+        table.add_column(name, justify="left" if name in ("loop", "kind") else "right")
+    for kind, speed in ((kind, result["reference"][kind]) for kind in ("train", "evaluation")):
+        table.add_row("reference, fp32", kind, "32", f"{speed:,.0f}", "1.00", "", "")
+    for row in result["rows"]:
+        data = row.get("data_alone_images_per_second")
+        table.add_row(
+            f"clare, compile {row['compile']}",
+            row["kind"],
+            str(row["batch_size"]),
+            f"{row['images_per_second']:,.0f}",
+            f"{row['ratio']:.2f}",
+            f"{row['share_of_matmul_rate']:.0%} of {result['matmul_tflops']:,.3g} TFLOP/s",
+            "" if data is None else f"{data:,.0f}",
+        )
+    return table
 
 
 def parse() -> argparse.Namespace:
@@ -176,7 +211,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--num-images", type=int, default=4096 if on_gpu else 2048)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--eval-batch-size", type=int, default=256)
-    parser.add_argument("--compile", default="off", choices=["off", "graph"])
+    parser.add_argument("--compile", default="off,graph,fused" if on_gpu else "off", help="modes, best last")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -184,7 +219,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Measure, print, write JSON."""
     arguments = parse()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = find_device()
     is_small = arguments.model == EMBEDDED
     side, channels, size = (28, 1, 28) if is_small else (32, 3, 224)
     images = np.random.RandomState(0).randint(0, 256, (arguments.num_images, channels, side, side), dtype=np.uint8)
@@ -194,31 +229,34 @@ def main() -> None:
     rate = matmul_rate(device)
     rates = reference_rates(arguments.model, images, labels, transforms, str(device), 1, num_workers)
     print(f"reference: train {rates[0]:.0f}, evaluation {rates[1]:.0f} images/s", flush=True)
-    engine = {"eval_batch_size": arguments.eval_batch_size, "compile": arguments.compile}
-    ours = Ours(arguments.model, images, labels, transforms, **engine)
     batch_sizes = [int(part) for part in arguments.batch_sizes.split(",")]
-    rows = measure_ours(ours, batch_sizes, arguments.epochs, rate, rates)
-    is_gpu = device.type == "cuda"
+    rows = []
+    for mode in arguments.compile.split(","):
+        reset_peak_memory(device)
+        engine = {"eval_batch_size": arguments.eval_batch_size, "compile": mode}
+        ours = Ours(arguments.model, images, labels, transforms, **engine)
+        rows += measure_ours(ours, batch_sizes, arguments.epochs, rate, rates)
+    peak = peak_memory(device) if device.type == "cuda" else None
+    best = [row for row in rows if row["compile"] == ours.context.programs.mode]
     result = {
         "model": arguments.model,
         "image_size": size,
         "num_images": arguments.num_images,
-        "device": torch.cuda.get_device_name()
-        if is_gpu
-        else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "device": device_name(device),
         "precision": ours.context.ranks.precision,
         "compile": arguments.compile,
-        "num_compiled_steps": len(ours.context.steps.kinds),
+        "num_recorded_programs": len(ours.context.programs.captured),
+        "notices": ours.notices,
         "matmul_tflops": round(rate / 1e12, 3),
-        "peak_memory_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2) if is_gpu else None,
+        "peak_memory_gb": None if peak is None else round(peak / 1e9, 2),
         "reference": {"train": round(rates[0], 1), "evaluation": round(rates[1], 1), "num_workers": num_workers},
         "rows": rows,
-        "train_ratio": rows[0]["ratio"],
-        "eval_ratio": rows[-1]["ratio"],
-        "versions": {"clare": __version__, "torch": torch.__version__, "timm": timm.__version__},
+        "train_ratio": best[0]["ratio"],
+        "eval_ratio": best[-1]["ratio"],
+        "versions": versions(),
     }
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    Console().print(make_table(result))
+    write_json(arguments.out, result)
 
 
 if __name__ == "__main__":

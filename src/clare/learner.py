@@ -31,6 +31,8 @@ class Learner:
     def __init__(self, method: Method, backbone: Backbone, transforms: TransformSettings, device: str) -> None:
         settings = EngineSettings.model_validate({"device": device})
         ranks = Ranks(settings)
+        if not method.tasks:
+            method.prepare(None, 0)
         self.method = method.to(ranks.device)
         self.backbone = backbone
         built = Transforms(transforms, backbone.mean, backbone.std)
@@ -66,7 +68,7 @@ class Learner:
         logits = predict_logits(
             self.context, self.method, LabelledImages(store, positions, torch.zeros_like(positions))
         )
-        return (self.method.settings.head.scale * logits).softmax(1)
+        return (self.method.head.scale * logits).softmax(1)
 
     def predict(self, images: ImageLike | Sequence[ImageLike]) -> list[str]:
         """Return the most probable class of each image."""

@@ -1,4 +1,4 @@
-"""What a method asks the engine to do: phases of training, passes over the data, notices."""
+"""What a method asks the engine to do: training, sweeps over the data, computations, notices."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -16,13 +16,32 @@ Statistic = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 """(images or features, labels, weights) -> tensors that add up over batches and ranks; padding has weight zero."""
 
 
+Schedule = Literal["cosine", "quarter-cosine", "constant"]
+"""How the learning rate goes from epoch to epoch."""
+
+
 @dataclass(frozen=True)
 class Sgd:
-    """Stochastic gradient descent with momentum, and a cosine schedule stepped once per epoch."""
+    """Stochastic gradient descent with momentum; weight decay is added to the gradient."""
 
     learning_rate: float
     momentum: float = 0.9
     weight_decay: float = 0.0
+    schedule: Schedule = "cosine"
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam with bias correction; weight decay is added to the gradient."""
+
+    learning_rate: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    schedule: Schedule = "constant"
+
+
+Optimizer = Sgd | Adam
 
 
 @dataclass(frozen=True)
@@ -42,6 +61,8 @@ class Group:
     mask: Tensor | None = None
     penalty: Penalty | None = None
     decay_towards: Tensor | None = None
+    rate_factor: float = 1.0
+    """This group's share of the phase's learning rate."""
 
 
 class Source(Protocol):
@@ -66,9 +87,16 @@ class Phase:
     epochs: int
     groups: list[Group]
     loss: Loss
-    optimizer: Sgd
+    optimizer: Optimizer
     batch_size: int
     data: Source | None = None
+    clip_norm: float | None = None
+    """Largest norm of the gradient over all groups together; larger ones are shortened."""
+
+
+def num_trained(phase: Phase) -> int:
+    """Return how many numbers a phase trains: what its masks leave open."""
+    return sum(group.parameter.numel() if group.mask is None else int(group.mask.sum()) for group in phase.groups)
 
 
 @dataclass(frozen=True)
@@ -82,13 +110,31 @@ class Pass:
 
 
 @dataclass(frozen=True)
+class Collect:
+    """One value for each of the task's training images, without gradient; `values` and `labels` come back in order."""
+
+    name: str
+    function: Callable[[Tensor], Tensor]
+    """images -> one row per image"""
+    view: Literal["train", "test"] = "test"
+
+
+@dataclass(frozen=True)
+class Solve:
+    """A computation whose result must be the same on every rank and is never repeated, such as an SVD."""
+
+    name: str
+    function: Callable[[], dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
 class Notice:
     """Something the user should know."""
 
     text: str
 
 
-Step = Phase | Pass | Notice
+Step = Phase | Pass | Collect | Solve | Notice
 Result = dict[str, Tensor]
 Learning = Generator[Step, Result, None]
 Choosing = Generator[Step, Result, Tensor]

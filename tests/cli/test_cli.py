@@ -14,7 +14,7 @@ from run_outcome import outcome
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from clare.cli.listing import describe
+from clare.cli.listing import describe, families
 from clare.cli.main import app
 from clare.methods import METHODS
 from clare.presets.load import make_experiment, preset_names, read_preset
@@ -31,7 +31,8 @@ def invoke(*arguments: str | Path) -> Result:
 
 def test_every_command_is_listed() -> None:
     output = invoke("--help").output
-    assert {"train", "compare", "presets", "methods", "show", "plot", "doctor", "pretrain"} <= set(COMMANDS)
+    commands = {"train", "compare", "tune", "presets", "methods", "check-method", "show", "plot", "doctor", "pretrain"}
+    assert commands <= set(COMMANDS)
     assert all(name in output for name in COMMANDS)
 
 
@@ -59,6 +60,19 @@ def test_methods_are_listed_and_shown() -> None:
     for name in METHODS:
         assert name in output
         assert METHODS.get(name).summary in output
+
+
+def test_methods_are_listed_by_family() -> None:
+    lines = [line.strip() for line in invoke("methods").output.splitlines()]
+    found = families()
+    headings = [line for line in lines if line in found]
+    assert headings == list(found)
+    assert headings[:2] == ["references", "adapters"]
+    for family, kinds in found.items():
+        start = lines.index(family) + 1
+        assert [line.split()[0] for line in lines[start : start + len(kinds)]] == [kind.name for kind in kinds]
+    assert "simplecil" in [kind.name for kind in found["references"]]
+    assert "clare" in [kind.name for kind in found["adapters"]]
 
 
 @pytest.mark.parametrize("name", list(METHODS))
@@ -117,7 +131,7 @@ def check_report(folder: Path, methods: list[str]) -> None:
 
 
 def test_methods_are_compared(tiny_preset: Path, tmp_path: Path) -> None:
-    methods = list(METHODS)[:3]
+    methods = ["linear", "clare", "simplecil"]
     output = invoke("compare", tiny_preset, "--methods", ", ".join([*methods, methods[0]]), "--out", tmp_path).output
     check_report(tmp_path, methods)
     assert f"report: {tmp_path / 'report.html'}" in output
@@ -127,7 +141,7 @@ def test_methods_are_compared(tiny_preset: Path, tmp_path: Path) -> None:
     assert "Comparison" in output
     assert "reference" in output
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert f"difference_to_{methods[0]}" in summary[methods[1]]
+    assert "difference_to_clare" in summary["linear"]
     before = {method: outcome(tmp_path / method) for method in methods}
     invoke("compare", tiny_preset, "--methods", ",".join(methods), "--out", tmp_path)
     assert {method: outcome(tmp_path / method) for method in methods} == before

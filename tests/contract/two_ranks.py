@@ -20,7 +20,7 @@ from clare.engine.ranks import Ranks
 from clare.engine.run import make_transforms
 from clare.errors import SettingsError
 from clare.files import write_json, write_tensors
-from clare.heads.cosine import HeadSettings
+from clare.heads.head import HeadSettings
 from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.presets.load import make_experiment

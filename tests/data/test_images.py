@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from clare.data.images import IMAGE_SUFFIXES, decode_image, shrink_image
+from clare.data.images import IMAGE_SUFFIXES, NUM_HEADER_BYTES, decode_image, image_size, shrink_image, stored_size
 from clare.errors import DataError
 
 RED, BLUE, WHITE, BLACK = (255, 0, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
@@ -252,3 +252,31 @@ def test_shrinking_an_rgb_image_is_what_pillow_does() -> None:
 def test_suffixes_are_lower_case_with_a_dot() -> None:
     assert {".jpg", ".jpeg", ".png"} <= IMAGE_SUFFIXES
     assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in IMAGE_SUFFIXES)
+
+
+@pytest.mark.parametrize("file_format", ["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"])
+def test_the_size_is_read_without_decoding(file_format: str, tmp_path: Path) -> None:
+    noise = Image.effect_noise((170, 190), 80).convert("RGB")
+    (tmp_path / "image").write_bytes(encode(noise, file_format))
+    assert image_size(tmp_path / "image") == (190, 170)
+
+
+def test_the_size_behind_much_metadata_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "image.jpg"
+    path.write_bytes(encode(Image.new("RGB", (7, 9)), "JPEG", icc_profile=b"x" * 10 * NUM_HEADER_BYTES))
+    assert image_size(path) == (9, 7)
+
+
+def test_what_is_no_image_has_no_size(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "bomb").write_bytes(header_only_png(60_000, 60_000))
+    assert [image_size(tmp_path / name) for name in ("text", "bomb", "gone")] == [None] * 3
+
+
+@given(height=st.integers(1, 500), width=st.integers(1, 500), shorter_side=st.integers(0, 300))
+def test_the_stored_size_is_the_same_for_a_turned_image(height: int, width: int, shorter_side: int) -> None:
+    size = stored_size(height, width, shorter_side)
+    assert stored_size(width, height, shorter_side) == size[::-1]
+    assert min(size) == min(height, width, shorter_side or 500)
+    if shorter_side == 0:
+        assert size == (height, width)

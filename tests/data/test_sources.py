@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from clare.data.placement import Machine
 from clare.data.sources import DATASETS, Dataset, DataSettings, load_dataset
 from clare.errors import DataError, SettingsError
 from clare.settings import build_settings
@@ -193,3 +194,124 @@ def test_an_unknown_name_gets_a_suggestion() -> None:
     with pytest.raises(SettingsError, match=r"'data\.dataset' got 'imagenet_r'.*did you mean 'imagenet-r'\?"):
         build_settings(DataSettings, {"dataset": "imagenet_r"}, "data")
     assert all(DataSettings(dataset=name).dataset == name for name in DATASETS)
+
+
+def cached_settings(tmp_path: Path, **values: object) -> DataSettings:
+    """Return settings that read a tree of six training and two test images into a cache file."""
+    return folder_settings(tmp_path / "tree", cache=str(tmp_path / "cache"), **{"store": "mapped", **values})
+
+
+def test_mapped_images_are_those_in_memory(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree")
+    (tmp_path / "tree/train/ant/1.png").write_bytes(b"no image")
+    mapped, plain = (
+        load_dataset(cached_settings(tmp_path, store=store, skip_bad_images=True)) for store in ("mapped", "device")
+    )
+    assert (mapped.train.store.is_mapped, plain.train.store.is_mapped) == (True, False)
+    assert mapped.num_skipped == plain.num_skipped == 1
+    for part, other in ((mapped.train, plain.train), (mapped.test, plain.test)):
+        canvas, labels = part.batch(torch.arange(len(part)))
+        other_canvas, other_labels = other.batch(torch.arange(len(other)))
+        assert torch.equal(canvas.pixels, other_canvas.pixels)
+        assert torch.equal(canvas.sizes, other_canvas.sizes)
+        assert torch.equal(labels, other_labels)
+
+
+@pytest.mark.parametrize("store", ["mapped", "device", "auto"])
+def test_the_next_run_decodes_nothing_whatever_it_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    write_tree(tmp_path / "tree")
+    load_dataset(cached_settings(tmp_path))
+    monkeypatch.setattr("clare.data.trees.read_images", None)
+    monkeypatch.setattr("clare.data.trees.measure", None)
+    dataset = load_dataset(cached_settings(tmp_path, store=store))
+    assert grey_values(dataset) == [0, 1, 2, 50, 51, 52]
+    assert dataset.train.store.is_mapped is (store == "mapped")
+
+
+def test_changed_images_are_decoded_again_into_the_same_file(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree")
+    notices: list[str] = []
+    load_dataset(cached_settings(tmp_path), notice=notices.append)
+    files = set((tmp_path / "cache").glob("*.pixels"))
+    assert len(files) == len(notices) == 2
+    assert {path.name.rsplit("-", 1)[0] for path in files} == {"folder-train", "folder-test"}
+    write_image(tmp_path / "tree/train/ant/3.png", 3)
+    dataset = load_dataset(cached_settings(tmp_path), notice=notices.append)
+    assert grey_values(dataset) == [0, 1, 2, 3, 50, 51, 52]
+    assert set((tmp_path / "cache").glob("*.pixels")) == files
+    assert len(notices) == 3
+    assert "was made from other files or settings and is written anew" in notices[2]
+
+
+def test_forms_of_the_same_images_lie_side_by_side(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree")
+    for values in ({}, {"store_size": 3}, {"channels": 1}, {}):
+        dataset = load_dataset(cached_settings(tmp_path, **values))
+        assert dataset.train.store.channels == values.get("channels", 3)
+        assert min(dataset.train.store.canvas_size) == values.get("store_size", 5)
+    assert len(list((tmp_path / "cache").glob("*.pixels"))) == 6
+
+
+def test_a_machine_without_room_maps_the_images(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree")
+    num_bytes = 3 * 5 * (2 * (6 + 7 + 8) + 2 * 6)
+    settings = cached_settings(tmp_path, store="auto")
+    cpu = torch.device("cpu")
+    roomy = load_dataset(settings, Machine(cpu, 2 * num_bytes, 2 * num_bytes))
+    assert not roomy.train.store.is_mapped
+    tight = load_dataset(settings, Machine(cpu, 2 * num_bytes - 1, 2 * num_bytes - 1))
+    assert tight.train.store.is_mapped
+    assert tight.test.store.is_mapped
+    assert grey_values(tight) == grey_values(roomy)
+
+
+def test_drawings_stay_in_memory_and_say_so() -> None:
+    notices: list[str] = []
+    settings = DataSettings(dataset="quickdraw", channels=1, store="mapped")
+    assert not load_dataset(settings, notice=notices.append).train.store.is_mapped
+    assert notices == ["`data.store` is mapped, but quickdraw is read as a whole, so it stays in memory"]
+
+
+def test_one_huge_image_is_told_of(tmp_path: Path) -> None:
+    write_tree(tmp_path)
+    notices: list[str] = []
+    load_dataset(folder_settings(tmp_path), notice=notices.append)
+    assert notices == []
+    write_image(tmp_path / "train/ant/9.png", 9, (400, 20))
+    load_dataset(folder_settings(tmp_path), notice=notices.append)
+    assert len(notices) == 1
+    assert "padded to 20x400; set `data.store_size`" in notices[0]
+
+
+def test_an_image_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tree(tmp_path)
+    monkeypatch.setattr("clare.data.decode.image_size", lambda path: (2, 2))
+    with pytest.raises(DataError, match="grew while it was read"):
+        load_dataset(folder_settings(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"store": "pinned"}, "`data.store` is pinned, which needs a GPU"),
+        ({"decode": "gpu"}, "`data.decode` is gpu, but this run is on the CPU"),
+    ],
+)
+def test_what_needs_a_gpu_is_refused_without_one(tmp_path: Path, values: dict[str, str], message: str) -> None:
+    write_tree(tmp_path)
+    with pytest.raises(SettingsError, match=message):
+        load_dataset(folder_settings(tmp_path, **values))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_every_store_of_a_gpu_holds_the_same_images(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree")
+    machine = Machine(torch.device("cuda", 0), 1 << 30, 1 << 30)
+    for store, device in (("device", "cuda"), ("pinned", "cpu"), ("mapped", "cpu"), ("pinned", "cpu")):
+        dataset = load_dataset(cached_settings(tmp_path, store=store), machine)
+        assert dataset.train.store.device.type == device
+        assert dataset.train.store.flat.is_pinned() is (store == "pinned")
+        assert grey_values(dataset) == [0, 1, 2, 50, 51, 52]

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clare.data.store import ImageStore, LabelledImages
+from clare.data.store import ImageStore, LabelledImages, blank_outside, num_store_bytes, row_starts
 from clare.errors import DataError
 
 
@@ -16,7 +16,16 @@ def random_images(shapes: list[tuple[int, int]], channels: int = 3) -> list[np.n
     return [random.randint(1, 256, (channels, *shape)).astype(np.uint8) for shape in shapes]
 
 
-@settings(max_examples=40, deadline=None)
+def gather_one_by_one(images: list[np.ndarray], chosen: list[int]) -> torch.Tensor:
+    """Return the chosen images on a canvas that holds any of them, the plain way."""
+    height, width = (max(image.shape[axis] for image in images) for axis in (1, 2))
+    canvas = torch.zeros(len(chosen), images[0].shape[0], height, width, dtype=torch.uint8)
+    for row, place in zip(canvas, chosen, strict=True):
+        row[:, : images[place].shape[1], : images[place].shape[2]] = torch.from_numpy(images[place])
+    return canvas
+
+
+@settings(max_examples=80, deadline=None)
 @given(
     shapes=st.lists(st.tuples(st.integers(1, 7), st.integers(1, 7)), min_size=1, max_size=6),
     channels=st.sampled_from([1, 3]),
@@ -32,11 +41,17 @@ def test_a_batch_holds_each_image_at_the_top_left(
     assert canvas.pixels.dtype == torch.uint8
     assert canvas.sizes.dtype == torch.int64
     assert canvas.sizes.tolist() == [list(shapes[place]) for place in chosen]
-    assert list(canvas.pixels.shape[2:]) == canvas.sizes.amax(dim=0).tolist()
-    for pixels, place in zip(canvas.pixels, chosen, strict=True):
-        height, width = shapes[place]
-        assert np.array_equal(pixels[:, :height, :width].numpy(), images[place])
-        assert int(pixels.sum()) == int(images[place].sum())
+    assert torch.equal(canvas.pixels, gather_one_by_one(images, chosen))
+    # The same in two parts, through memory that was used before.
+    out = torch.full_like(canvas.pixels, 77)
+    assert store.rows(torch.tensor(chosen), out=out).data_ptr() == out.data_ptr()
+    assert torch.equal(blank_outside(out, canvas.sizes), canvas.pixels)
+
+
+def test_all_batches_have_the_shape_of_the_largest_image() -> None:
+    store = ImageStore.from_images(random_images([(2, 9), (8, 3), (1, 1)]))
+    assert store.canvas_size == (8, 9)
+    assert {store.batch(torch.tensor([place])).pixels.shape for place in range(3)} == {(1, 3, 8, 9)}
 
 
 def test_equal_and_unequal_sizes_agree() -> None:
@@ -44,8 +59,27 @@ def test_equal_and_unequal_sizes_agree() -> None:
     equal = ImageStore.from_images(images)
     unequal = ImageStore.from_images([*images, *random_images([(9, 9)])])
     indices = torch.tensor([2, 0, 2])
-    assert torch.equal(equal.batch(indices).pixels, unequal.batch(indices).pixels)
+    assert torch.equal(equal.batch(indices).pixels, unequal.batch(indices).pixels[:, :, :4, :5])
     assert torch.equal(equal.batch(indices).sizes, unequal.batch(indices).sizes)
+
+
+def test_rows_begin_where_they_should() -> None:
+    starts = row_starts(torch.tensor([100, 2**40]), torch.tensor([[2, 5], [3, 4]]), channels=2, height=3)
+    assert starts.dtype == torch.int64
+    assert starts[0].tolist() == [[100, 105, 105], [110, 115, 115]]
+    assert (starts[1] - 2**40).tolist() == [[0, 4, 8], [12, 16, 20]]
+
+
+@pytest.mark.parametrize(("shapes", "num_spare"), [([(4, 5)] * 2, 0), ([(4, 5), (1, 7)], 7)])
+def test_only_images_of_different_sizes_need_a_spare_row(shapes: list[tuple[int, int]], num_spare: int) -> None:
+    images = random_images(shapes)
+    num_pixels = sum(image.size for image in images)
+    assert num_store_bytes(torch.tensor(shapes), 3) == num_pixels + num_spare
+    assert ImageStore.from_images(images).num_bytes == num_pixels + num_spare
+    # Without the spare row the store adds it.
+    flat = torch.from_numpy(np.concatenate([image.reshape(-1) for image in images]))
+    store = ImageStore(flat, torch.tensor(shapes), 3)
+    assert torch.equal(store.batch(torch.arange(2)).pixels, gather_one_by_one(images, [0, 1]))
 
 
 def test_an_array_is_not_copied() -> None:
@@ -125,3 +159,18 @@ def test_a_batch_on_cuda_is_the_batch_on_the_cpu(shapes: list[tuple[int, int]], 
     assert moved_canvas.pixels.is_cuda
     assert torch.equal(moved_canvas.pixels.cpu(), canvas.pixels)
     assert torch.equal(moved_labels.cpu(), labels)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_images_beyond_four_gigabytes_are_found() -> None:
+    num_images = (1 << 32) // (3 * 1000 * 1000) + 2
+    sizes = torch.full((num_images, 2), 1000)
+    sizes[0, 1] = 999
+    num_bytes = num_store_bytes(sizes, 3)
+    store = ImageStore(torch.zeros(num_bytes, dtype=torch.uint8, device="cuda"), sizes, 3)
+    assert num_bytes > 1 << 32
+    store.flat[-1000 - 3_000_000 : -1000] = 9
+    canvas = store.batch(torch.tensor([num_images - 1, 1], device="cuda"))
+    assert canvas.pixels[0].min() == canvas.pixels[0].max() == 9
+    assert canvas.pixels[1].max() == 0

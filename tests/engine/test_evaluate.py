@@ -48,7 +48,7 @@ def test_tasks_of_different_sizes_weigh_by_their_images() -> None:
 class ByBrightness(SimpleCil):
     """Answers with the class whose number is the image's brightness, so that every answer is known."""
 
-    def features(self, images: Tensor) -> Tensor:
+    def fixed_features(self, images: Tensor) -> Tensor:
         """Return the features of a class, one-hot in the place of the image's brightness."""
         brightness = ((images.mean(dim=(1, 2, 3)) + 1) / 2 * 255).round().long()
         return torch.nn.functional.one_hot(brightness, self.head.num_features).float()
@@ -84,9 +84,9 @@ def test_predictions_come_in_the_order_of_the_images(
 
 def test_stored_numbers_are_counted_without_the_backbone(tiny_backbone: Callable[..., Backbone]) -> None:
     method = SimpleCil(tiny_backbone(), SimpleCilSettings(), 0)
-    assert count_parameters(method) == {"stored": 0}
+    assert count_parameters(method) == {"stored": 0, "passes_per_image": 1}
     method.head.append(torch.ones(2, 24))
-    assert count_parameters(method) == {"stored": 48}
+    assert count_parameters(method) == {"stored": 48, "passes_per_image": 1}
 
 
 def test_the_record_agrees_with_the_predictions(tiny_preset: Path, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from clare.engine.optim import MaskedSgd, cosine_rate
+from clare.engine.optim import MaskedOptimizer, clip_gradients, scheduled_rate
+from clare.errors import SettingsError
 from clare.sparse.update import PenaltyForm
-from clare.steps import Group, Penalty, Sgd
+from clare.steps import Adam, Group, Optimizer, Penalty, Sgd
 
 RATES = [0.1, 0.1, 0.07, 0.02, 0.005]
 
@@ -25,7 +26,7 @@ def draw(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-def take_step(optimizer: MaskedSgd, rate: float, gradients: list[Tensor]) -> None:
+def take_step(optimizer: MaskedOptimizer, rate: float, gradients: list[Tensor]) -> None:
     optimizer.set_rate(rate)
     optimizer.step([gradient.clone() for gradient in gradients])
 
@@ -33,7 +34,7 @@ def take_step(optimizer: MaskedSgd, rate: float, gradients: list[Tensor]) -> Non
 def one_step(start: Tensor, gradient: Tensor, rate: float, sgd: Sgd, **group: Any) -> Tensor:
     """Return where one step leads."""
     parameter = nn.Parameter(start.clone())
-    take_step(MaskedSgd([Group(parameter, **group)], sgd), rate, [gradient])
+    take_step(MaskedOptimizer([Group(parameter, **group)], sgd), rate, [gradient])
     return parameter.detach()
 
 
@@ -42,7 +43,7 @@ def one_step(start: Tensor, gradient: Tensor, rate: float, sgd: Sgd, **group: An
 def test_inside_the_mask_it_is_torch_sgd(momentum: float, weight_decay: float) -> None:
     start, mask = draw(50, seed=0), draw(50, seed=1) > 0
     ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    optimizer = MaskedSgd([Group(ours, mask=mask)], Sgd(0.1, momentum, weight_decay))
+    optimizer = MaskedOptimizer([Group(ours, mask=mask)], Sgd(0.1, momentum, weight_decay))
     reference = torch.optim.SGD([theirs], lr=0.1, momentum=momentum, weight_decay=weight_decay)
     for step, rate in enumerate(RATES):
         gradient = draw(50, seed=10 + step)
@@ -52,6 +53,49 @@ def test_inside_the_mask_it_is_torch_sgd(momentum: float, weight_decay: float) -
         reference.step()
         torch.testing.assert_close(ours[mask], theirs[mask], rtol=1e-6, atol=1e-6)
     assert bits(ours[~mask]) == bits(start[~mask])
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 5e-2])
+def test_inside_the_mask_it_is_torch_adam(weight_decay: float) -> None:
+    start, mask = draw(50, seed=0), draw(50, seed=1) > 0
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    optimizer = MaskedOptimizer([Group(ours, mask=mask)], Adam(0.1, (0.8, 0.99), 1e-6, weight_decay))
+    reference = torch.optim.Adam([theirs], lr=0.1, betas=(0.8, 0.99), eps=1e-6, weight_decay=weight_decay)
+    for step, rate in enumerate(RATES):
+        gradient = draw(50, seed=10 + step)
+        take_step(optimizer, rate, [gradient])
+        theirs.grad = gradient.clone()
+        reference.param_groups[0]["lr"] = rate
+        reference.step()
+        torch.testing.assert_close(ours[mask], theirs[mask], rtol=1e-5, atol=1e-5)
+    assert bits(ours[~mask]) == bits(start[~mask])
+    optimizer.reset()
+    assert all(not tensor.any() for tensor in optimizer.state.values())
+
+
+def test_adam_refuses_a_proximal_penalty() -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    group = Group(parameter, penalty=Penalty(0.1, "l1-proximal", torch.zeros(2)))
+    with pytest.raises(SettingsError, match=r"Adam .* l1-proximal; use l1-subgradient"):
+        MaskedOptimizer([group], Adam(0.1))
+
+
+def test_a_group_may_have_a_share_of_the_rate() -> None:
+    start, gradient = draw(5, seed=0), draw(5, seed=1)
+    slow = one_step(start, gradient, 0.1, Sgd(0.1, 0.0), rate_factor=0.5)
+    torch.testing.assert_close(slow, one_step(start, gradient, 0.05, Sgd(0.05, 0.0)))
+
+
+@pytest.mark.parametrize("norm", [0.5, 100.0])
+def test_clipping_is_torchs(norm: float) -> None:
+    parameters = [nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(2, 3))]
+    gradients = [draw(4, seed=0), draw(2, 3, seed=1)]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.clone()
+    nn.utils.clip_grad_norm_(parameters, norm)
+    for parameter, clipped in zip(parameters, clip_gradients(gradients, norm), strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(clipped, parameter.grad)
 
 
 def test_without_a_mask_every_coordinate_moves() -> None:
@@ -74,7 +118,7 @@ def test_outside_the_mask_nothing_ever_moves(
     parameter = nn.Parameter(start.clone())
     penalty = None if form is None else Penalty(0.1, form, anchor)
     group = Group(parameter, mask, penalty, anchor if towards_anchor else None)
-    optimizer = MaskedSgd([group], Sgd(0.1, 0.9, 5e-2))
+    optimizer = MaskedOptimizer([group], Sgd(0.1, 0.9, 5e-2))
     for step, rate in enumerate(RATES):
         gradient = torch.where(mask, draw(30, seed=seed + step), poison)
         take_step(optimizer, rate, [gradient])
@@ -88,7 +132,7 @@ def test_a_penalty_in_the_gradient_is_autograd_of_the_penalised_loss(form: Penal
     matrix, anchor = draw(12, 8, seed=0, dtype=torch.float64), draw(8, seed=1, dtype=torch.float64)
     start, weight = draw(8, seed=2, dtype=torch.float64), 0.3
     ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    optimizer = MaskedSgd([Group(ours, penalty=Penalty(weight, form, anchor))], Sgd(0.01, 0.9, 1e-2))
+    optimizer = MaskedOptimizer([Group(ours, penalty=Penalty(weight, form, anchor))], Sgd(0.01, 0.9, 1e-2))
     optimizer.rate = optimizer.rate.double()
     reference = torch.optim.SGD([theirs], lr=0.01, momentum=0.9, weight_decay=1e-2)
     for rate in (0.01, 0.01, 0.004):
@@ -115,7 +159,7 @@ def test_proximal_coordinates_without_a_gradient_stay_at_the_anchor_to_the_bit(
     initial = torch.tensor(anchor)
     parameter = nn.Parameter(initial.clone())
     group = Group(parameter, penalty=Penalty(weight, "l1-proximal", initial), decay_towards=initial)
-    optimizer = MaskedSgd([group], Sgd(0.1, momentum, 5e-2))
+    optimizer = MaskedOptimizer([group], Sgd(0.1, momentum, 5e-2))
     for rate in RATES:
         take_step(optimizer, rate, [torch.zeros(len(anchor))])
     assert bits(parameter) == bits(initial)
@@ -139,7 +183,7 @@ def test_the_proximal_step_matches_the_subgradient_in_the_long_run() -> None:
     for form in ("l1-proximal", "l1-subgradient"):
         parameter = nn.Parameter(torch.zeros(1))
         group = Group(parameter, penalty=Penalty(0.25, form, anchor))
-        optimizer = MaskedSgd([group], Sgd(0.01, 0.9))
+        optimizer = MaskedOptimizer([group], Sgd(0.01, 0.9))
         for _ in range(400):
             take_step(optimizer, 0.01, [gradient])
         ends.append(float(parameter.detach()))
@@ -157,17 +201,18 @@ def test_decay_pulls_towards_zero_or_towards_the_given_values() -> None:
     assert float(moved[1]) == -1.0
 
 
-def test_a_saved_state_goes_on_to_the_bit() -> None:
-    def make(start: Tensor, other: Tensor) -> MaskedSgd:
+@pytest.mark.parametrize("optimizer", [Sgd(0.1, 0.9, 1e-2), Adam(0.1, weight_decay=1e-2)], ids=["sgd", "adam"])
+def test_a_saved_state_goes_on_to_the_bit(optimizer: Optimizer) -> None:
+    def make(start: Tensor, other: Tensor) -> MaskedOptimizer:
         groups = [Group(nn.Parameter(start.clone()), mask=draw(9, seed=3) > 0), Group(nn.Parameter(other.clone()))]
-        return MaskedSgd(groups, Sgd(0.1, 0.9, 1e-2))
+        return MaskedOptimizer(groups, optimizer)
 
     straight = make(draw(9, seed=0), draw(2, 3, seed=1))
     gradients = [[draw(9, seed=20 + step), draw(2, 3, seed=30 + step)] for step in range(len(RATES))]
     for rate, gradient in zip(RATES[:3], gradients[:3], strict=True):
         take_step(straight, rate, gradient)
     resumed = make(*(group.parameter.detach() for group in straight.groups))
-    resumed.restore({name: tensor.clone() for name, tensor in straight.tensors().items()})
+    resumed.restore({name: tensor.clone() for name, tensor in straight.state.items()})
     for rate, gradient in zip(RATES[3:], gradients[3:], strict=True):
         take_step(straight, rate, gradient)
         take_step(resumed, rate, gradient)
@@ -176,7 +221,7 @@ def test_a_saved_state_goes_on_to_the_bit() -> None:
 
 
 def test_the_rate_is_written_into_one_tensor() -> None:
-    optimizer = MaskedSgd([Group(nn.Parameter(torch.zeros(2)))], Sgd(0.1))
+    optimizer = MaskedOptimizer([Group(nn.Parameter(torch.zeros(2)))], Sgd(0.1))
     place = optimizer.rate.data_ptr()
     optimizer.set_rate(0.25)
     assert optimizer.rate.data_ptr() == place
@@ -187,11 +232,20 @@ def test_the_rate_is_written_into_one_tensor() -> None:
     ("epoch", "epochs", "expected"), [(0, 20, 0.02), (10, 20, 0.01), (1, 3, 0.015), (2, 3, 0.005), (0, 1, 0.02)]
 )
 def test_cosine_rates_by_hand(epoch: int, epochs: int, expected: float) -> None:
-    assert cosine_rate(0.02, epoch, epochs) == pytest.approx(expected)
+    assert scheduled_rate(0.02, "cosine", epoch, epochs) == pytest.approx(expected)
 
 
 def test_the_cosine_schedule_falls_to_zero_only_after_the_last_epoch() -> None:
-    rates = [cosine_rate(0.1, epoch, 7) for epoch in range(8)]
+    rates = [scheduled_rate(0.1, "cosine", epoch, 7) for epoch in range(8)]
     assert rates == sorted(rates, reverse=True)
     assert rates[6] > 0
     assert rates[7] == pytest.approx(0, abs=1e-15)
+
+
+def test_the_other_schedules_by_hand() -> None:
+    assert [scheduled_rate(0.1, "constant", epoch, 3) for epoch in range(3)] == [0.1, 0.1, 0.1]
+    rates = [scheduled_rate(1.0, "quarter-cosine", epoch, 20) for epoch in range(20)]
+    assert rates[:2] == [1.0, 1.0]
+    assert rates[10] == pytest.approx(math.cos(99 * math.pi * 9 / (200 * 19)))
+    assert rates[-1] == pytest.approx(0.097, abs=1e-3)
+    assert scheduled_rate(0.3, "quarter-cosine", 0, 1) == 0.3

@@ -33,7 +33,7 @@ def experiment(tiny_preset: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment
     """Return an experiment whose drawings are read once for all of its runs."""
     made = make_experiment(str(tiny_preset), "clare", ALIGNED)
     dataset = load_dataset(made.data.model_copy(update={"channels": 1}))
-    monkeypatch.setattr("clare.engine.run.load_dataset", lambda settings: dataset)
+    monkeypatch.setattr("clare.engine.run.load_dataset", lambda *_: dataset)
     return made
 
 

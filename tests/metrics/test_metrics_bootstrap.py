@@ -8,7 +8,14 @@ import pytest
 from clare.errors import RunError
 from clare.metrics import bootstrap
 from clare.metrics.accuracy import IntArray, accuracy_matrix, average_accuracy, forgetting, seen_accuracy
-from clare.metrics.bootstrap import STATISTICS, Evaluations, Interval, paired_interval, paired_intervals
+from clare.metrics.bootstrap import (
+    STATISTICS,
+    Evaluations,
+    Interval,
+    paired_interval,
+    paired_intervals,
+    pooled_interval,
+)
 
 TASK_OF_CLASS = np.array([0, 0, 1, 1])
 
@@ -152,3 +159,45 @@ def test_runs_without_a_task_are_refused() -> None:
     empty = Evaluations([], [], TASK_OF_CLASS)
     with pytest.raises(RunError, match="no evaluated task"):
         paired_interval(empty, empty, "forgetting", random=generator())
+
+
+NAMES = ("ant", "bee", "cat", "dog")
+
+
+def test_one_pooled_seed_is_a_pair() -> None:
+    one, other = noisy(3, SHUFFLED, 0.8), noisy(4, SHUFFLED, 0.6)
+    pair = paired_interval(one, other, "final_accuracy", random=generator())
+    pooled = pooled_interval([one], [other], [NAMES], random=generator())
+    assert (pooled.difference, pooled.low, pooled.high) == pytest.approx((pair.difference, pair.low, pair.high))
+
+
+def test_the_pooled_difference_is_the_mean_over_seeds() -> None:
+    runs_a = [noisy(seed, SHUFFLED, 0.8) for seed in (3, 5)]
+    runs_b = [noisy(seed, SHUFFLED, 0.6) for seed in (4, 6)]
+    pairs = [
+        paired_interval(one, other, "final_accuracy", random=generator())
+        for one, other in zip(runs_a, runs_b, strict=True)
+    ]
+    pooled = pooled_interval(runs_a, runs_b, [NAMES, NAMES[::-1]], random=generator())
+    assert pooled.difference == pytest.approx(np.mean([pair.difference for pair in pairs]))
+    assert pooled.low < pooled.difference < pooled.high
+
+
+def test_the_same_answers_twice_are_no_more_evidence_than_once() -> None:
+    one, other = noisy(3, SORTED, 0.8), noisy(4, SORTED, 0.6)
+    once = pooled_interval([one], [other], [NAMES], random=generator())
+    twice = pooled_interval([one, one], [other, other], [NAMES, NAMES], random=generator())
+    assert (twice.difference, twice.low, twice.high) == pytest.approx((once.difference, once.low, once.high))
+    # Other classes are other images, whose errors even out.
+    apart = pooled_interval([one, one], [other, other], [NAMES, ("eel", "fox", "gnu", "hen")], random=generator())
+    assert apart.high - apart.low < 0.85 * (once.high - once.low)
+
+
+def test_pooled_runs_may_differ_in_their_tasks_but_not_in_their_images() -> None:
+    one, other = noisy(3, SHUFFLED, 0.8), noisy(4, SHUFFLED, 0.6)
+    at_once = Evaluations(other.predicted[-1:], other.target[-1:], np.zeros(4, dtype=np.int64))
+    expected = pooled_interval([one], [other], [NAMES], random=generator())
+    found = pooled_interval([one], [at_once], [NAMES], random=generator())
+    assert found.difference == pytest.approx(expected.difference)
+    with pytest.raises(RunError, match="not tested on the same images"):
+        pooled_interval([one], [noisy(4, SORTED[:-1], 0.6)], [NAMES], random=generator())

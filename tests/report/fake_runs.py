@@ -62,15 +62,31 @@ def task_events(task: int, seen: float, per_task: list[float], with_capacity: bo
     """Return what the engine records of one task."""
     used = 1 - 0.95 ** (task + 1)
     return [
-        {"event": "phase", "task": task, "phase": "probe", "epochs": 2, "loss": [1.0, 0.5], "seconds": 1.5},
-        {"event": "phase", "task": task, "phase": "train", "epochs": 3, "loss": [0.9, 0.4, 0.2], "seconds": 3.0},
+        {
+            "event": "phase",
+            "task": task,
+            "phase": "probe",
+            "epochs": 2,
+            "trained": 1200,
+            "loss": [1.0, 0.5],
+            "seconds": 1.5,
+        },
+        {
+            "event": "phase",
+            "task": task,
+            "phase": "train",
+            "epochs": 3,
+            "trained": 300 + task,
+            "loss": [0.9, 0.4, 0.2],
+            "seconds": 3.0,
+        },
         {
             "event": "task",
             "task": task,
             "accuracy": {"seen": seen, "new": per_task[-1], "first": per_task[0], "per_task": per_task},
             "capacity": {"used": used, "claimed": 50, "free": int(1000 * (1 - used))} if with_capacity else None,
             "seconds": {"learn": 10.0, "evaluate": 1.0},
-            "parameters": {"trainable": 1200, "stored": 3400},
+            "parameters": {"stored": 3400 + 100 * task, "passes_per_image": 2},
         },
     ]
 

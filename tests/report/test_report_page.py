@@ -7,9 +7,11 @@ import pytest
 from fake_runs import write_run
 
 from clare.report.compare import compare
+from clare.report.groups import group_runs
 from clare.report.page import write_page
 from clare.report.provenance import differing_keys, flatten, reproduce_command, shared_facts
 from clare.report.record import RunRecord, find_runs, read_run
+from clare.report.standings import Failure, spread_percent
 from clare.report.tables import percent, points
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -84,6 +86,21 @@ def test_the_page_holds_the_numbers(runs: list[RunRecord], tmp_path: Path) -> No
     assert "2 of 3 tasks" in words
     assert "clare train quickdraw --method clare --seed 1993 --set method.epochs=2" in words
     assert "method.epochs" in words
+
+
+def test_seeds_and_failures_are_on_the_page(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path / "runs" / f"clare-{seed}", seed=seed, preset={"seed": seed})
+    runs = find_runs([tmp_path / "runs"])
+    failures = [Failure("ease <i>", "", "it diverged & stopped")]
+    reader = read(write_page(runs, tmp_path / "page.html", failures=failures))
+    words = "".join(reader.words)
+    assert not reader.misplaced
+    assert "i" not in reader.seen
+    assert "seeds 1, 2" in words
+    assert spread_percent(group_runs(runs)[0].figures["final_accuracy"]) in words
+    assert "ease <i> failed: it diverged & stopped" in words
+    assert "Numbers stored beside the backbone" in words
 
 
 def test_only_settings_that_differ_are_set_side_by_side(runs: list[RunRecord], tmp_path: Path) -> None:

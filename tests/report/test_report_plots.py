@@ -20,6 +20,7 @@ from clare.report.plots import (
     draw_curves,
     forgetting_curves,
     new_task_curves,
+    storage_curves,
     to_svg,
     write_plots,
 )
@@ -60,13 +61,58 @@ def test_capacity_is_drawn_for_methods_that_count_it(runs: list[RunRecord]) -> N
     np.testing.assert_allclose(line(figure, "clare")[1], [5.0, 9.75, 14.2625])
 
 
-@pytest.mark.parametrize("draw", [accuracy_curves, new_task_curves, forgetting_curves, capacity_curves])
+@pytest.mark.parametrize("draw", [accuracy_curves, new_task_curves, forgetting_curves, capacity_curves, storage_curves])
 def test_every_point_lies_within_the_axes(draw: Callable[[list[RunRecord]], Figure], runs: list[RunRecord]) -> None:
     axes = draw(runs).axes[0]
     low, high = axes.get_ylim()
     values = np.concatenate([each.get_ydata() for each in axes.get_lines() if not each.get_label().startswith("_")])
     assert low <= values.min()
     assert values.max() <= high
+
+
+def test_what_is_stored_is_drawn_by_task(runs: list[RunRecord]) -> None:
+    assert line(storage_curves(runs), "finetune") == ([1, 2, 3], [3400, 3500, 3600])
+    labels = [text.get_text() for text in storage_curves(runs).axes[0].get_yticklabels()]
+    assert "3.5 k" in labels
+
+
+@pytest.fixture
+def seeds(tmp_path: Path) -> list[RunRecord]:
+    for seed, classes in enumerate(["abcdef", "fedcba", "bcdefa"]):
+        for method, skill in (("clare", 0.9), ("ease", 0.6)):
+            folder = tmp_path / "seeds" / f"{method}-{seed}"
+            write_run(folder, method, classes=classes, seed=10 * seed, skill=skill, preset={"seed": seed})
+    return find_runs([tmp_path / "seeds"])
+
+
+@pytest.mark.parametrize("draw", [accuracy_curves, new_task_curves, forgetting_curves, capacity_curves, storage_curves])
+def test_seeds_are_one_line_with_a_band(draw: Callable[[list[RunRecord]], Figure], seeds: list[RunRecord]) -> None:
+    axes = draw(seeds).axes[0]
+    labels = [each.get_label() for each in axes.get_lines() if not each.get_label().startswith("_")]
+    assert labels == ["clare", "ease"]
+    assert len(axes.patches) == 2
+    low, high = axes.get_ylim()
+    for band in axes.patches:
+        upward = band.get_xy()[:, 1]
+        assert upward.max() <= high
+        assert upward.min() >= low or draw in (capacity_curves, storage_curves)
+
+
+def test_the_band_is_a_standard_deviation_around_the_mean(seeds: list[RunRecord]) -> None:
+    figure = accuracy_curves(seeds)
+    seen = 100 * np.array([[task.seen for task in run.tasks] for run in seeds if run.method == "clare"])
+    np.testing.assert_allclose(line(figure, "clare")[1], seen.mean(axis=0))
+    edge = figure.axes[0].patches[0].get_xy()
+    np.testing.assert_allclose(edge[:3], np.c_[[2, 4, 6], seen.mean(axis=0) - seen.std(axis=0, ddof=1)])
+    np.testing.assert_allclose(edge[3:6], np.c_[[6, 4, 2], (seen.mean(axis=0) + seen.std(axis=0, ddof=1))[::-1]])
+
+
+def test_a_bound_has_its_place_among_the_classes_but_not_among_the_tasks(runs: list[RunRecord], tmp_path: Path) -> None:
+    joint = read_run(write_run(tmp_path / "joint", "joint", task_sizes=(6,)))
+    assert line(accuracy_curves([*runs, joint]), "joint")[0] == [6]
+    for draw in (new_task_curves, storage_curves):
+        assert "joint" not in [each.get_label() for each in draw([*runs, joint]).axes[0].get_lines()]
+    assert line(new_task_curves([joint]), "joint")[0] == [1]
 
 
 def test_clare_stands_out(runs: list[RunRecord]) -> None:
@@ -96,7 +142,7 @@ def test_long_streams_are_drawn_without_numbers(tmp_path: Path) -> None:
 
 def test_plots_are_written_as_png(runs: list[RunRecord], tmp_path: Path) -> None:
     paths = write_plots(runs, tmp_path / "plots")
-    names = ["accuracy", "new-task", "forgetting", "capacity", "matrix-finetune", "matrix-clare"]
+    names = ["accuracy", "new-task", "forgetting", "capacity", "stored", "matrix-finetune", "matrix-clare"]
     assert [path.name for path in paths] == [f"{name}.png" for name in names]
     assert sorted((tmp_path / "plots").iterdir()) == sorted(paths)
     with Image.open(paths[0]) as image:
@@ -119,7 +165,7 @@ def test_runs_without_a_task_draw_nothing(tmp_path: Path) -> None:
 
 def test_a_single_task_draws_no_forgetting(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", num_tasks=1))
-    assert list(draw_curves([run])) == ["accuracy", "new-task", "capacity"]
+    assert list(draw_curves([run])) == ["accuracy", "new-task", "capacity", "stored"]
 
 
 def test_names_are_taken_literally(tmp_path: Path) -> None:

@@ -36,6 +36,15 @@ def test_a_whole_run_is_read(tmp_path: Path) -> None:
     assert run.tasks[0].seconds == 11.0
     assert [(phase.task, phase.phase) for phase in run.phases[:3]] == [(0, "probe"), (0, "train"), (1, "probe")]
     assert run.phases[1].loss == (0.9, 0.4, 0.2)
+    assert (run.phases[1].num_trained, run.num_trained) == (300, 1200)
+    assert (run.tasks[2].num_stored, run.tasks[2].passes_per_image) == (3600, 2)
+    assert run.head == ""
+
+
+def test_the_head_is_read_from_the_preset(tmp_path: Path) -> None:
+    method = {"name": "ease", "head": {"strategy": "aligned", "form": "cosine", "scale": 20}}
+    assert read_run(write_run(tmp_path / "run", "ease", preset={"method": method})).head == "cosine, aligned"
+    assert read_run(write_run(tmp_path / "odd", "ease", preset={"method": "ease"})).head == ""
 
 
 def test_the_predictions_agree_with_the_record(tmp_path: Path) -> None:

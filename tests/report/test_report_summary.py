@@ -8,6 +8,7 @@ from fake_runs import write_run
 
 from clare.metrics.summary import summarise
 from clare.report.record import find_runs
+from clare.report.standings import Failure
 from clare.report.summary import write_summary
 
 
@@ -20,9 +21,15 @@ def test_methods_are_the_top_level(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["summary.json"]
     summary = json.loads(path.read_text())
     assert list(summary) == ["finetune", "clare"]
-    assert summary["clare"] == summarise(runs[1]) | {"num_tasks": 3, "finished": True, "seed": 1993}
-    differences = summary["finetune"]["difference_to_clare"]
+    assert summary["clare"]["runs"] == {"clare": summarise(runs[1]) | {"num_tasks": 3, "finished": True, "seed": 1993}}
+    figures = {name: summary["clare"][name] for name in ("average_accuracy", "final_accuracy", "forgetting")}
+    assert figures == {name: summary["clare"]["runs"]["clare"][name] for name in figures}
+    assert (summary["clare"]["seeds"], summary["clare"]["deviation"]) == ([1993], None)
+    costs = ("num_trained", "num_stored", "passes_per_image", "seconds")
+    assert [summary["clare"][name] for name in costs] == [1200, 3600, 2, 33.0]
+    differences = summary["finetune"]["runs"]["finetune"]["difference_to_clare"]
     assert list(differences) == ["average_accuracy", "final_accuracy", "forgetting"]
+    assert summary["finetune"]["difference_to_clare"] == {"final_accuracy": differences["final_accuracy"]}
     for name, (difference, low, high) in differences.items():
         assert low <= difference <= high
         assert difference == pytest.approx(summary["finetune"][name] - summary["clare"][name], abs=2e-6)
@@ -46,3 +53,17 @@ def test_other_streams_and_unfinished_runs_have_no_difference(tmp_path: Path) ->
     assert not any("difference_to_clare" in figures for figures in summary.values())
     assert summary["l2p"]["average_accuracy"] is None
     assert summary["l2p"]["finished"] is False
+
+
+def test_seeds_are_averaged_and_failures_named(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path / "runs" / f"clare-{seed}", seed=seed, preset={"seed": seed})
+    runs = find_runs([tmp_path / "runs"])
+    failures = [Failure("ease-1", "", "it diverged")]
+    summary = json.loads(write_summary(runs, tmp_path, failures=failures).read_text())
+    assert list(summary) == ["clare", "ease-1"]
+    assert summary["ease-1"] == {"failed": "it diverged"}
+    assert list(summary["clare"]["runs"]) == ["clare@clare-1", "clare@clare-2"]
+    one, two = (summarise(run)["final_accuracy"] or 0 for run in runs)
+    assert summary["clare"]["final_accuracy"] == pytest.approx((one + two) / 2, abs=1e-6)
+    assert summary["clare"]["deviation"]["final_accuracy"] == pytest.approx(abs(one - two) / 2**0.5, abs=1e-6)

@@ -178,6 +178,20 @@ def test_the_adapter_is_taken_out_without_a_trace(tiny_backbone: MakeBackbone) -
         assert torch.equal(vit(images()), bare)
 
 
+def test_outside_the_context_the_backbone_is_bare(tiny_backbone: MakeBackbone) -> None:
+    vit = tiny_backbone().vit
+    with torch.no_grad():
+        bare = vit(images())
+        adapter = FlatAdapter(vit, AdapterSettings(), generator())
+        adapter.values.copy_(torch.randn(adapter.values.shape, generator=generator(1)))
+        assert torch.equal(vit(images()), bare)
+        with adapter.spread():
+            assert not torch.allclose(vit(images()), bare, atol=1e-3)
+        assert torch.equal(vit(images()), bare)
+        adapter.detach(vit)
+        assert torch.equal(vit(images()), bare)
+
+
 def test_a_second_adapter_is_refused_and_the_first_stays(tiny_backbone: MakeBackbone) -> None:
     vit = tiny_backbone().vit
     adapter = FlatAdapter(vit, AdapterSettings(), generator())

@@ -158,7 +158,7 @@ def freeze(vit: object, settings: BackboneSettings | None) -> Backbone:
         model.reset_classifier(0)
     model.requires_grad_(False).eval()
     channels = int(model.patch_embed.proj.in_channels)
-    config = cast(dict[str, Any], model.pretrained_cfg or {})
+    config = cast(dict[str, Any], getattr(model, "pretrained_cfg", None) or {})
     mean, std = (_per_channel(config.get(key, (0.5,)), channels) for key in ("mean", "std"))
     return Backbone(model, settings, mean, std, fingerprint(model))
 

@@ -9,8 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from clare.methods import METHODS
+from clare.methods.base import Method
 from clare.presets.load import make_experiment, preset_names, read_preset
 from clare.settings import Settings
+
+FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections")
 
 
 def list_presets(console: Console, name: str | None) -> None:
@@ -26,11 +29,13 @@ def list_presets(console: Console, name: str | None) -> None:
 
 
 def list_methods(console: Console, name: str | None) -> None:
-    """Print one line per method, or all settings of one."""
+    """Print one line per method, family by family, or all settings of one."""
     if name is None:
         table = Table("method", "what it does", box=None, pad_edge=False)
-        for known in METHODS:
-            table.add_row(known, METHODS.get(known).summary)
+        for family, kinds in families().items():
+            table.add_row(f"\n[bold]{family}[/]")
+            for kind in kinds:
+                table.add_row(kind.name, kind.summary)
         console.print(table)
         console.print("\n`clare methods NAME` shows all settings of one.", highlight=False)
         return
@@ -42,6 +47,14 @@ def list_methods(console: Console, name: str | None) -> None:
         table.add_row(key, default, allowed, description)
     console.print(f"{name}: {method.summary}\n", highlight=False)
     console.print(table)
+
+
+def families() -> dict[str, list[type[Method]]]:
+    """Return the methods by family, the families we know in their order and any others after them."""
+    kinds = [METHODS.get(name) for name in METHODS]
+    order = dict.fromkeys([*FAMILIES, *(kind.family for kind in kinds)])
+    found = {family: [kind for kind in kinds if kind.family == family] for family in order}
+    return {family: members for family, members in found.items() if members}
 
 
 def describe(kind: type[Settings], prefix: str) -> Iterator[tuple[str, str, str, str]]:

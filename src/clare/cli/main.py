@@ -27,6 +27,13 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as method.sparsity=0.9; repeatable."),
 ]
+Methods = Annotated[
+    str, typer.Option(help="Methods, separated by commas: names (see `clare methods`) or path/to/file.py:Class.")
+]
+Jobs = Annotated[
+    int,
+    typer.Option(min=1, help="Runs at a time, each in a process of its own with its share of the CPU threads."),
+]
 Seed = Annotated[
     int | None, typer.Option(help="Seed of the class order and of every draw; the preset's when left out.")
 ]
@@ -36,7 +43,9 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad-images", help="Leave out unre
 @app.command()
 def train(
     preset: Preset,
-    method: Annotated[str | None, typer.Option(help="A method's name (see `clare methods`).")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="A method's name (see `clare methods`), or path/to/file.py:Class.")
+    ] = None,
     set_: Overrides = None,
     seed: Seed = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/PRESET/METHOD-SEED when left out.")] = None,
@@ -51,17 +60,41 @@ def train(
 @app.command()
 def compare(
     preset: Preset,
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas; the first is the reference.")],
+    methods: Methods,
     set_: Overrides = None,
     seed: Seed = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Several seeds, separated by commas: every method runs with each of them.")
+    ] = None,
+    jobs: Jobs = 1,
     out: Annotated[Path | None, typer.Option(help="The folder for all runs; runs/PRESET when left out.")] = None,
     skip_bad_images: SkipBad = False,
 ) -> None:
-    """Run several methods over the same stream and compare them in a table, plots and one page."""
-    from clare.cli.train import compare_command
+    """Run several methods over the same stream and compare them in tables, plots and one page."""
+    from clare.cli.compare import compare_command, parse_seeds
 
-    names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
-    compare_command(console, preset, names, _overrides(set_, skip_bad_images), seed, out)
+    overrides, all_seeds = _overrides(set_, skip_bad_images), parse_seeds(seeds, seed)
+    failures = compare_command(console, preset, _names(methods), overrides, all_seeds, out, jobs)
+    _leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
+
+
+@app.command()
+def tune(
+    preset: Preset,
+    methods: Methods,
+    trials: Annotated[int, typer.Option(min=1, help="Settings to try for each method.")] = 6,
+    set_: Overrides = None,
+    seed: Seed = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Use only the classes of so many first tasks.")] = None,
+    jobs: Jobs = 1,
+    out: Annotated[Path | None, typer.Option(help="The folder for all trials; runs/PRESET-tune when left out.")] = None,
+    skip_bad_images: SkipBad = False,
+) -> None:
+    """Choose settings on validation images, with equally many trials for every method, and write a tuned preset."""
+    from clare.cli.tune import tune_command
+
+    overrides = _overrides(set_, skip_bad_images)
+    _leave_if(tune_command(console, preset, _names(methods), trials, overrides, seed, tasks, out, jobs))
 
 
 @app.command()
@@ -78,6 +111,16 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all settings o
     from clare.cli.listing import list_methods
 
     list_methods(console, name)
+
+
+@app.command()
+def check_method(
+    method: Annotated[str, typer.Argument(help="A method's name (see `clare methods`), or path/to/file.py:Class.")],
+) -> None:
+    """Try every promise of the contract on a method, on a tiny stream and a tiny random backbone."""
+    from clare.cli.check import check_command
+
+    raise typer.Exit(check_command(console, method))
 
 
 @app.command()
@@ -119,6 +162,19 @@ def pretrain(
 def _overrides(set_: list[str] | None, skip_bad_images: bool) -> list[str]:
     """Return all overrides as the user could have written them with --set."""
     return [*(set_ or []), *(["data.skip_bad_images=true"] if skip_bad_images else [])]
+
+
+def _names(text: str) -> list[str]:
+    """Read names separated by commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _leave_if(problems: list[str]) -> None:
+    """Say what failed, a sentence each, and leave with exit code 1 if anything did."""
+    for problem in problems:
+        errors.print(f"[bold red]error:[/] {_escaped(problem)}", soft_wrap=True, highlight=False)
+    if problems:
+        raise typer.Exit(1)
 
 
 def main() -> None:

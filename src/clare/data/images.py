@@ -17,6 +17,9 @@ Pixels = npt.NDArray[np.uint8]
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
+# Almost all images tell their size in these first bytes.
+NUM_HEADER_BYTES = 1 << 14
+
 # A closed list: Pillow would otherwise hand some files to outside programs, such as PostScript to Ghostscript.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
@@ -51,20 +54,62 @@ def to_pixels(image: Image.Image, channels: int) -> Pixels:
     """Return a picture of any mode, upright and on white, as uint8 (channels, height, width)."""
     turn = _UPRIGHT.get(_orientation(image))
     upright = image if turn is None else image.transpose(turn)
-    pixels = np.asarray(_on_white(upright).convert("RGB" if channels == 3 else "L"))
+    pixels = np.asarray(_in_mode(_on_white(upright), "RGB" if channels == 3 else "L"))
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))
 
 
 def shrink_image(image: Pixels, shorter_side: int) -> Pixels:
     """Resize a (channels, height, width) image so that its shorter side is `shorter_side`, unless it is no larger."""
     height, width = image.shape[1:]
-    shorter = min(height, width)
-    if shorter <= shorter_side:
+    new_height, new_width = stored_size(height, width, shorter_side)
+    if (new_height, new_width) == (height, width):
         return image
-    new_height, new_width = shorter_side * height // shorter, shorter_side * width // shorter
     # One axis at a time: which axis Pillow takes first, and so the rounding, depends on its version.
     narrowed = [Image.fromarray(plane).resize((new_width, height), Image.Resampling.BICUBIC) for plane in image]
     return np.stack([np.asarray(plane.resize((new_width, new_height), Image.Resampling.BICUBIC)) for plane in narrowed])
+
+
+def stored_size(height: int, width: int, shorter_side: int) -> tuple[int, int]:
+    """Return height and width of an image whose shorter side is brought down to `shorter_side`; 0 changes nothing."""
+    shorter = min(height, width)
+    if not 0 < shorter_side < shorter:
+        return height, width
+    return shorter_side * height // shorter, shorter_side * width // shorter
+
+
+def image_size(path: Path) -> tuple[int, int] | None:
+    """Read height and width as they are in the file, before it is put upright; nothing where that fails."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(NUM_HEADER_BYTES)
+            return _size_of(start) or _size_of(start + file.read())
+    except OSError:
+        return None
+
+
+def _size_of(content: bytes) -> tuple[int, int] | None:
+    """Return height and width of an image of which the header is there."""
+    try:
+        with _quiet_pillow():
+            image = Image.open(BytesIO(content), formats=_FORMATS)
+    except Exception:  # as for decoding, which will tell what is wrong
+        return None
+    return image.height, image.width
+
+
+def is_plain_jpeg(content: bytes) -> bool:
+    """Tell whether these are the bytes of a whole RGB or grey JPEG that is stored upright."""
+    # Pillow refuses a file that was cut off; other decoders would fill the rest with grey.
+    if not content.startswith(b"\xff\xd8") or not content.rstrip(b"\0").endswith(b"\xff\xd9"):
+        return False
+    try:
+        with _quiet_pillow():
+            image = Image.open(BytesIO(content), formats=["JPEG"])
+    except Exception:  # as for decoding
+        return False
+    # Without its colour transform a file holds RGB as such, which decoders other than Pillow's take for YCbCr.
+    is_usual = image.mode == "L" or (image.mode == "RGB" and image.info.get("adobe_transform") != 0)
+    return image.format == "JPEG" and is_usual and _orientation(image) not in _UPRIGHT
 
 
 def _open(content: bytes) -> Image.Image:
@@ -98,10 +143,15 @@ def _on_white(image: Image.Image) -> Image.Image:
     if image.mode == "F" or image.mode.startswith("I"):
         return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
     if not image.has_transparency_data:
-        return image.convert("RGB")
+        return _in_mode(image, "RGB")
     white = Image.new("RGBA", image.size, "white")
     white.alpha_composite(image.convert("RGBA"))
     return white.convert("RGB")
+
+
+def _in_mode(image: Image.Image, mode: str) -> Image.Image:
+    """Convert an image that has another mode; Pillow would also copy one that has it, while all threads wait."""
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _eight_bits(wide: npt.NDArray[np.generic]) -> Pixels:

@@ -1,53 +1,26 @@
 """Data sets by name: the drawings that come with the package, CIFAR-100, and folders of images."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field, field_validator
 
 from clare.data import cifar
-from clare.data.folders import image_paths, subfolders
-from clare.data.images import Pixels, decode_image, shrink_image
+from clare.data.images import Pixels, shrink_image
+from clare.data.placement import Machine, choose_placement, place_images, this_machine
+from clare.data.settings import DATASETS, DRAWINGS, DataSettings
 from clare.data.store import ImageStore, LabelledImages
-from clare.errors import DataError, nearest
-from clare.settings import Settings
+from clare.data.trees import TreeReader, list_tree
+from clare.errors import DataError
 
-DRAWINGS = ("quickdraw", "quickdraw-pretrain")
-TREES = ("cifar100", "cub", "imagenet-a", "imagenet-r", "objectnet", "omnibenchmark", "omnibenchmark1k", "vtab")
-DATASETS = (*DRAWINGS, *TREES, "folder")
+__all__ = ["DATASETS", "DataSettings", "Dataset", "load_dataset"]
 
 NUM_TRAIN_DRAWINGS = 80
 NUM_PRETRAIN_CLASSES = 145
 DRAWINGS_SEED = 1993
-
-
-class DataSettings(Settings):
-    """Which images to learn from, and how they are kept in memory."""
-
-    dataset: str = Field(description=f"Name of the data set: {', '.join(DATASETS)}.")
-    root: str = Field("data", description="Folder that holds the data sets; for 'folder' the image tree itself.")
-    channels: Literal[1, 3] = Field(3, description="3 for RGB, 1 for grey.")
-    store_size: int = Field(
-        0,
-        ge=0,
-        le=100_000,
-        description="Shorter side to which larger images are resized when read; 0 keeps the original size.",
-    )
-    skip_bad_images: bool = Field(False, description="Leave out images that cannot be read, and count them.")
-
-    @field_validator("dataset")
-    @classmethod
-    def _is_known(cls, name: str) -> str:
-        """Refuse a name that is not in the list."""
-        if name not in DATASETS:
-            raise ValueError(f"there is no such data set{nearest(name, DATASETS)}; use one of {', '.join(DATASETS)}")
-        return name
 
 
 @dataclass(frozen=True)
@@ -61,22 +34,35 @@ class Dataset:
     num_skipped: int = 0
 
 
-def load_dataset(settings: DataSettings) -> Dataset:
-    """Read a data set into memory."""
+def load_dataset(
+    settings: DataSettings, machine: Machine | None = None, notice: Callable[[str], None] = lambda text: None
+) -> Dataset:
+    """Read a data set to where the settings ask for it; without a machine that is for computing on the CPU."""
+    machine = machine or this_machine(torch.device("cpu"))
     if settings.dataset in DRAWINGS:
-        return _load_drawings(settings)
+        return _place(_load_drawings(settings), settings, machine, notice)
     root = Path(settings.root).expanduser()
-    if settings.dataset == "folder":
-        return _load_tree(root, settings)
     if settings.dataset == "cifar100":
         if (root / cifar.FOLDER).is_dir():
-            return _load_cifar100(root / cifar.FOLDER, settings)
+            return _place(_load_cifar100(root / cifar.FOLDER, settings), settings, machine, notice)
         if not (root / "cifar100").is_dir():
             raise DataError(
                 f"CIFAR-100 is not under '{root}'; expected {cifar.FOLDER}/ with train, test and meta, which "
                 f"torchvision.datasets.CIFAR100('{root}', download=True) fetches, or cifar100/{{train,test}}/<class>/*"
             )
-    return _load_tree(root / settings.dataset, settings)
+    parts = list_tree(root if settings.dataset == "folder" else root / settings.dataset)
+    (train, num_train_skipped), (test, num_test_skipped) = TreeReader(settings, machine, notice).read(parts)
+    return Dataset(settings.dataset, parts[0].classes, train, test, num_train_skipped + num_test_skipped)
+
+
+def _place(dataset: Dataset, settings: DataSettings, machine: Machine, notice: Callable[[str], None]) -> Dataset:
+    """Bring a data set that was read as a whole to where the settings ask for it."""
+    parts = (dataset.train, dataset.test)
+    placement = choose_placement(settings.store, sum(images.store.num_bytes for images in parts), machine)
+    if settings.store == "mapped":
+        notice(f"`data.store` is mapped, but {dataset.name} is read as a whole, so it stays in memory")
+    train, test = (place_images(images, placement, machine.device) for images in parts)
+    return replace(dataset, train=train, test=test)
 
 
 def _load_drawings(settings: DataSettings) -> Dataset:
@@ -113,7 +99,8 @@ def _labelled_array(images: Pixels, labels: list[int], settings: DataSettings) -
     images = _with_channels(images, settings.channels)
     if settings.store_size and settings.store_size < min(images.shape[2:]):
         images = np.stack([shrink_image(image, settings.store_size) for image in images])
-    return _labelled(ImageStore.from_array(images), labels)
+    store = ImageStore.from_array(images)
+    return LabelledImages(store, torch.arange(len(store)), torch.tensor(labels, dtype=torch.int64))
 
 
 def _with_channels(images: Pixels, channels: int) -> Pixels:
@@ -125,61 +112,3 @@ def _with_channels(images: Pixels, channels: int) -> Pixels:
     weighted = images.astype(np.uint32) * np.array([19595, 38470, 7471], dtype=np.uint32)[:, None, None]
     grey: Pixels = ((weighted.sum(axis=1, keepdims=True, dtype=np.uint32) + 0x8000) >> 16).astype(np.uint8)
     return grey
-
-
-def _load_tree(root: Path, settings: DataSettings) -> Dataset:
-    """Read an image tree, root/{train,test}/<class>/*."""
-    parts = [root / "train", root / "test"]
-    for folder in parts:
-        if not folder.is_dir():
-            raise DataError(f"there is no folder '{folder}'; expected {root}/{{train,test}}/<class>/<image>")
-    classes, test_classes = (subfolders(folder) for folder in parts)
-    if not classes:
-        raise DataError(f"there is no class folder in '{parts[0]}'; expected {root}/{{train,test}}/<class>/<image>")
-    if classes != test_classes:
-        raise DataError(_difference(root, set(classes), set(test_classes)))
-    (train, num_train_skipped), (test, num_test_skipped) = (_read_part(folder, classes, settings) for folder in parts)
-    return Dataset(settings.dataset, tuple(classes), train, test, num_train_skipped + num_test_skipped)
-
-
-def _difference(root: Path, train: set[str], test: set[str]) -> str:
-    """Say which classes only one of the two parts has."""
-    only = [
-        f"only {part} has {', '.join(repr(name) for name in sorted(names)[:5])}{', ...' if len(names) > 5 else ''}"
-        for part, names in (("train", train - test), ("test", test - train))
-        if names
-    ]
-    return f"train and test under '{root}' have different classes: {' and '.join(only)}; give both the same folders"
-
-
-def _read_part(folder: Path, classes: Sequence[str], settings: DataSettings) -> tuple[LabelledImages, int]:
-    """Read the images of every class in the order of their names, and count those left out."""
-    paths = [image_paths(folder / name) for name in classes]
-    labels = [label for label, found in enumerate(paths) for _ in found]
-    images: list[Pixels] = []
-    kept: list[int] = []
-    with ThreadPoolExecutor() as pool:
-        decoded = pool.map(lambda path: _read_image(path, settings), [path for found in paths for path in found])
-        for label, image in zip(labels, decoded, strict=True):
-            if image is not None:
-                images.append(image)
-                kept.append(label)
-    for label in sorted(set(labels) - set(kept)):
-        raise DataError(f"no image in '{folder / classes[label]}' can be read; replace them or remove the class")
-    return _labelled(ImageStore.from_images(images), kept), len(labels) - len(kept)
-
-
-def _read_image(path: Path, settings: DataSettings) -> Pixels | None:
-    """Read one image, or nothing where bad ones are to be skipped."""
-    try:
-        image = decode_image(path, settings.channels)
-    except DataError:
-        if settings.skip_bad_images:
-            return None
-        raise
-    return shrink_image(image, settings.store_size) if settings.store_size else image
-
-
-def _labelled(store: ImageStore, labels: list[int]) -> LabelledImages:
-    """Label all images of a store."""
-    return LabelledImages(store, torch.arange(len(store)), torch.tensor(labels, dtype=torch.int64))

@@ -23,21 +23,31 @@ class Canvas(NamedTuple):
     """int64 (B, 2): height and width of each image"""
 
 
+def num_store_bytes(sizes: Tensor, channels: int) -> int:
+    """Return how long the flat tensor of (N, 2) sizes is; after images of different sizes comes one spare row."""
+    pixels = int(sizes.prod(dim=1).sum()) * channels
+    return pixels if bool((sizes == sizes[:1]).all()) else pixels + int(sizes[:, 1].max())
+
+
 class ImageStore:
     """Images of one channel count and any sizes, side by side in one flat uint8 tensor."""
 
-    def __init__(self, flat: Tensor, sizes: Tensor, channels: int) -> None:
-        """Take the pixels of all images in order, and the (N, 2) heights and widths, which stay on the CPU."""
-        self.flat = flat
-        self.sizes = sizes
+    def __init__(self, flat: Tensor, sizes: Tensor, channels: int, is_mapped: bool = False) -> None:
+        """Take the pixels of all images in order, their (N, 2) heights and widths, and whether they are in a file."""
+        # Rows of a canvas are read at its full width, so the last row of the last image needs something behind it.
+        missing = num_store_bytes(sizes, channels) - len(flat)
+        self.flat = torch.cat([flat, flat.new_zeros(missing)]) if missing > 0 else flat
+        self.sizes = sizes.cpu()
         self.channels = channels
-        ends = (sizes.prod(dim=1) * channels).cumsum(0)
-        self._ends = ends.tolist()
-        # Kept as Python numbers: slicing by a CUDA tensor would wait for the device at every image.
-        self._shapes: list[list[int]] = sizes.tolist()
-        self.is_uniform = bool((sizes == sizes[:1]).all())
-        # Beside the pixels: a batch of equal sizes then needs nothing from the host.
-        self._common_size = sizes[:1].to(flat.device) if self.is_uniform else sizes[:0]
+        self.is_mapped = is_mapped
+        self.is_uniform = bool((self.sizes == self.sizes[:1]).all())
+        height, width = self.sizes.amax(dim=0).tolist()
+        self.canvas_size: tuple[int, int] = (height, width)
+        """Height and width of every batch: those of the largest image, so that shapes never change."""
+        # Beside the pixels: gathering a batch then needs nothing from the host.
+        areas = self.sizes.prod(dim=1) * channels
+        self._sizes = self.sizes.to(flat.device)
+        self._starts = (areas.cumsum(0) - areas).to(flat.device)
 
     @classmethod
     def from_images(cls, images: Sequence[Pixels]) -> ImageStore:
@@ -52,8 +62,9 @@ class ImageStore:
                     f"give uint8 images of shape ({channels}, height, width)"
                 )
         sizes = torch.tensor([image.shape[1:] for image in images], dtype=torch.int64)
-        flat = torch.from_numpy(np.concatenate([image.reshape(-1) for image in images]))
-        return cls(flat, sizes, channels)
+        flat = np.zeros(num_store_bytes(sizes, channels), np.uint8)
+        np.concatenate([image.reshape(-1) for image in images], out=flat[: sum(image.size for image in images)])
+        return cls(torch.from_numpy(flat), sizes, channels)
 
     @classmethod
     def from_array(cls, array: Pixels | Tensor) -> ImageStore:
@@ -70,7 +81,7 @@ class ImageStore:
 
     def __len__(self) -> int:
         """Return the number of images."""
-        return len(self._shapes)
+        return len(self.sizes)
 
     @property
     def num_bytes(self) -> int:
@@ -83,25 +94,44 @@ class ImageStore:
         return self.flat.device
 
     def to(self, device: torch.device | str) -> ImageStore:
-        """Return a store whose pixels are on the device; sizes stay on the CPU."""
-        return ImageStore(self.flat.to(device), self.sizes, self.channels)
+        """Return a store whose pixels are in the device's memory."""
+        return ImageStore(self.flat.to(device, copy=self.is_mapped), self.sizes, self.channels)
 
     def batch(self, indices: Tensor) -> Canvas:
-        """Gather images into a canvas on the store's device; sizes that differ are on the CPU."""
+        """Gather images into a canvas on the store's device; indices there never wait for the host."""
+        indices = indices.to(self.device, non_blocking=True)
+        sizes = self._sizes[indices]
+        pixels = self.rows(indices)
+        return Canvas(pixels if self.is_uniform else blank_outside(pixels, sizes), sizes)
+
+    def rows(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        """Gather the pixels of a canvas; what lies outside an image is left as it comes, and is to be blanked."""
+        height, width = self.canvas_size
+        shape = (len(indices), self.channels, height, width)
         if self.is_uniform:
-            height, width = self._shapes[0]
-            images = self.flat.view(-1, self.channels, height, width)
-            chosen = images.index_select(0, indices.to(self.device, non_blocking=True))
-            return Canvas(chosen, self._common_size.expand(len(indices), 2))
-        places = indices.tolist()
-        sizes = self.sizes[places]
-        pixels = self.flat.new_zeros((len(places), self.channels, *sizes.amax(dim=0).tolist()))
-        for row, place in zip(pixels, places, strict=True):
-            height, width = self._shapes[place]
-            end = self._ends[place]
-            image = self.flat[end - self.channels * height * width : end]
-            row[:, :height, :width] = image.view(self.channels, height, width)
-        return Canvas(pixels, sizes)
+            return torch.index_select(self.flat.view(-1, *shape[1:]), 0, indices, out=out)
+        starts = row_starts(self._starts[indices], self._sizes[indices], self.channels, height)
+        # A view of one window per byte: each row of the canvas is one of them, so no pixel has an index of its own.
+        windows = self.flat.unfold(0, width, 1)
+        target = None if out is None else out.view(-1, width)
+        return torch.index_select(windows, 0, starts.flatten(), out=target).view(shape)
+
+
+def row_starts(starts: Tensor, sizes: Tensor, channels: int, height: int) -> Tensor:
+    """Return int64 (B, C, height) places where rows begin; rows below an image repeat its last one."""
+    places = torch.arange(height, device=starts.device)
+    heights, widths = sizes[:, 0, None, None], sizes[:, 1, None, None]
+    rows = torch.minimum(places, heights - 1)
+    planes = torch.arange(channels, device=starts.device)[:, None] * heights
+    return starts[:, None, None] + (planes + rows) * widths
+
+
+def blank_outside(pixels: Tensor, sizes: Tensor) -> Tensor:
+    """Set to zero, in place, what lies to the right of and below each image of (B, C, H, W) pixels."""
+    below, right = (
+        torch.arange(side, device=pixels.device) >= sizes[:, axis, None] for axis, side in enumerate(pixels.shape[2:])
+    )
+    return pixels.masked_fill_((below[:, :, None] | right[:, None, :])[:, None], 0)
 
 
 @dataclass(frozen=True)
@@ -110,7 +140,7 @@ class LabelledImages:
 
     store: ImageStore
     indices: Tensor
-    """int64 positions in the store, on the CPU: the store looks sizes up there"""
+    """int64 positions in the store, on the CPU"""
     labels: Tensor
     """int64, one for each index"""
 

@@ -68,6 +68,16 @@ class Stream:
         return torch.repeat_interleave(torch.tensor([len(task.classes) for task in self.tasks]))
 
 
+def merge_tasks(stream: Stream) -> Stream:
+    """Return the stream with all classes in one task."""
+    parts = [task.train for task in stream.tasks]
+    first = [stream.num_seen(task.index) - len(task.classes) for task in stream.tasks]
+    indices = torch.cat([part.indices for part in parts])
+    labels = torch.cat([part.labels + offset for part, offset in zip(parts, first, strict=True)])
+    train = replace(parts[0], indices=indices, labels=labels)
+    return replace(stream, tasks=(Task(0, stream.classes, train),))
+
+
 def class_order(num_classes: int, seed: int | None) -> list[int]:
     """Return the alphabetical positions of the classes in stream order; no seed keeps the alphabet."""
     if seed is None:

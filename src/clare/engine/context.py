@@ -1,12 +1,12 @@
 """What every part of the engine needs to know, and whom it tells what happens."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 from clare.data.transforms import Transforms
+from clare.engine.programs import Mode, Programs
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
-from clare.engine.step import Steps
 from clare.errors import SettingsError
 
 
@@ -57,11 +57,19 @@ class Context:
     settings: EngineSettings
     seed: int
     listener: Listener
-    steps: Steps = field(init=False)
+    programs: Programs = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the store of compiled steps, which lives as long as the run."""
-        compiles = self.settings.compile == "graph"
-        if compiles and not self.ranks.can_capture:
-            raise SettingsError("`engine.compile` is graph, which needs one GPU and one process; set it to off")
-        object.__setattr__(self, "steps", Steps(self.ranks, compiles))
+        """Make the store of recorded programs, which lives as long as the run."""
+        mode = program_mode(self.settings.compile, self.ranks.can_capture)
+        object.__setattr__(self, "programs", Programs(self.ranks, mode, self.listener.notice))
+
+
+def program_mode(choice: str, can_capture: bool) -> Mode:
+    """Resolve `auto`, and refuse to record where that is impossible."""
+    if choice == "auto":
+        return "graph" if can_capture else "off"
+    mode = cast(Mode, choice)
+    if mode != "off" and not can_capture:
+        raise SettingsError(f"`engine.compile` is {mode}, which needs one GPU and one process; set it to auto or off")
+    return mode

@@ -10,7 +10,7 @@ from torch import Tensor
 from clare.errors import RunError
 from clare.files import read_tensors, write_json, write_tensors
 from clare.methods.base import Snapshot
-from clare.steps import Phase
+from clare.steps import Phase, num_trained
 
 START: dict[str, Any] = {
     "task": 0,
@@ -22,7 +22,7 @@ START: dict[str, Any] = {
     "epoch": None,
     "ended": False,
 }
-BEGINNING = {"preset.json", "environment.json", "record.jsonl", "checkpoint"}
+BEGINNING = {"preset.json", "environment.json", "record.jsonl", "checkpoint", "log.txt"}
 """Names in a folder whose run has not committed anything."""
 TEMPORARY = ".*.tmp"
 """Names of files that are being written."""
@@ -188,7 +188,13 @@ class RunFolder:
     def phase_done(self, phase: Phase, losses: list[float], seconds: float) -> None:
         """Record a finished phase."""
         self.event(
-            "phase", task=self.next_task, phase=phase.name, epochs=phase.epochs, loss=losses, seconds=round(seconds, 3)
+            "phase",
+            task=self.next_task,
+            phase=phase.name,
+            epochs=phase.epochs,
+            trained=num_trained(phase),
+            loss=losses,
+            seconds=round(seconds, 3),
         )
 
     def notice(self, text: str) -> None:
@@ -217,8 +223,9 @@ class RunFolder:
 
 
 def _settings(preset: dict[str, Any]) -> dict[str, str]:
-    """Return all settings under dotted keys; how the user wrote them does not make another run."""
-    return _flatten({key: value for key, value in preset.items() if key != "overrides"})
+    """Return all settings under dotted keys; how they were written and where images are kept make no other run."""
+    values = _flatten({key: value for key, value in preset.items() if key != "overrides"})
+    return {key: text for key, text in values.items() if key not in ("data.store", "data.cache")}
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, str]:

@@ -9,12 +9,12 @@ from clare.data.store import LabelledImages
 from clare.data.stream import Task
 from clare.engine.context import Context
 from clare.engine.journal import Journal
-from clare.engine.passes import run_pass
+from clare.engine.passes import run_collect, run_pass
 from clare.engine.train import PhaseRun, Place, load_parameters
 from clare.errors import DataError
 from clare.methods.base import Method
 from clare.seeds import derive_seed
-from clare.steps import Notice, Pass, Phase, Result, Step, TaskInfo
+from clare.steps import Collect, Notice, Pass, Phase, Result, Solve, Step, TaskInfo
 
 
 def learn_task(context: Context, method: Method, task: Task, journal: Journal) -> None:
@@ -74,17 +74,30 @@ def _perform(
             journal.notice(step.text)
             journal.finish(place.step, {})
         return {}
-    if isinstance(step, Pass):
+    if isinstance(step, Phase):
         if done is None:
-            context.listener.step(step.name, 1)
-            done = run_pass(context, method, step, images, place)
-            journal.finish(place.step, done)
-        return _on(done, context)
+            _train(context, method, step, images, place, journal)
+        else:
+            load_parameters(step, done)
+        return {}
     if done is None:
-        _train(context, method, step, images, place, journal)
-    else:
-        load_parameters(step, done)
-    return {}
+        context.listener.step(step.name, 1)
+        done = _compute(context, method, step, images, place)
+        journal.finish(place.step, done)
+    return _on(done, context)
+
+
+def _compute(
+    context: Context, method: Method, step: Pass | Collect | Solve, images: LabelledImages, place: Place
+) -> Result:
+    """Return what a step without training finds."""
+    if isinstance(step, Pass):
+        return run_pass(context, method, step, images, place)
+    if isinstance(step, Collect):
+        return run_collect(context, method, step, images, place)
+    solved = step.function()
+    # Ranks may round differently; what the first one found counts.
+    return {name: context.ranks.broadcast_(solved[name].contiguous()) for name in sorted(solved)}
 
 
 def _train(

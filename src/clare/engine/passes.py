@@ -1,32 +1,32 @@
-"""Sweeps without gradient: statistics of a task, and predictions for evaluation."""
+"""Sweeps without gradient: statistics of a task, one row for each image, and predictions."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from clare.data.store import LabelledImages
-from clare.engine.batches import batches
 from clare.engine.context import Context
-from clare.engine.images import ImageSource
+from clare.engine.images import ImageSource, drawn_batches
 from clare.engine.train import Place
 from clare.methods.base import Method
 from clare.seeds import derive_seed, generator_at
-from clare.steps import Pass
+from clare.steps import Collect, Pass
+
+RowsOf = Callable[[Tensor, Tensor], Tensor]
+"""(images, their positions) -> one row per image"""
 
 
 def run_pass(context: Context, method: Method, step: Pass, images: LabelledImages, place: Place) -> dict[str, Tensor]:
     """Sweep once over the task's images and return the sums over batches and ranks."""
-    ranks, size = context.ranks, context.steps.sweep_size(len(images), context.settings.eval_batch_size)
-    method.eval()
-    source = ImageSource(context, images, augmented=step.view == "train")
-    source.begin_epoch(generator_at(context.seed, place.task, place.step, "source"))
-    torch.manual_seed(derive_seed(context.seed, place.task, place.step, ranks.rank, "pass"))
-    order = torch.arange(len(images), device=source.device)
+    ranks, size = context.ranks, context.programs.sweep_size(method, len(images), context.settings.eval_batch_size)
+    source = _begin(context, method, images, step.view == "train", place)
+    order = torch.arange(len(images))
     context.listener.epoch(0, -(-len(order) // size))
     sums: dict[str, Tensor] = {}
-    for batch in batches(order, size, ranks.rank, ranks.world_size):
-        inputs, labels = source.draw(batch.positions)
+    for batch, inputs, labels in drawn_batches(source, order, size, ranks):
         if step.of == "features":
-            inputs = context.steps.forward(method.features, inputs)
+            inputs = context.programs.forward(method, method.features, inputs)
         with ranks.autocast():
             parts = step.statistic(inputs, labels, batch.weights.to(inputs.device))
         for name, part in parts.items():
@@ -37,21 +37,104 @@ def run_pass(context: Context, method: Method, step: Pass, images: LabelledImage
     return sums
 
 
-@torch.no_grad()
-def predict_logits(context: Context, method: Method, images: LabelledImages) -> Tensor:
-    """Return the logits of all images over all classes learnt so far, on every rank, in the images' order."""
-    ranks, size = context.ranks, context.steps.sweep_size(len(images), context.settings.eval_batch_size)
+def run_collect(
+    context: Context, method: Method, step: Collect, images: LabelledImages, place: Place
+) -> dict[str, Tensor]:
+    """Return a row for each of the task's images, and its label."""
+    source = _begin(context, method, images, step.view == "train", place)
+
+    # A function of the method itself is recorded like its features.
+    is_own = getattr(step.function, "__self__", None) is method
+
+    def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
+        if is_own:
+            return context.programs.forward(method, step.function, inputs)
+        with context.ranks.autocast():
+            return step.function(inputs)
+
+    return {"values": sweep(context, method, source, rows_of), "labels": source.labels}
+
+
+def _begin(context: Context, method: Method, images: LabelledImages, augmented: bool, place: Place) -> ImageSource:
+    """Return the task's images, and let all that is random depend on the place alone."""
     method.eval()
-    source = ImageSource(context, images, augmented=False)
-    order = torch.arange(len(images), device=source.device)
-    logits = torch.zeros(len(images) + 1, method.head.num_classes, device=ranks.device)
-    context.listener.epoch(0, -(-len(order) // size))
-    for batch in batches(order, size, ranks.rank, ranks.world_size):
-        features = context.steps.forward(method.features, source.draw(batch.positions)[0])
-        with ranks.autocast():
-            part = method.classify(features)
+    source = ImageSource(context, images, augmented)
+    source.begin_epoch(generator_at(context.seed, place.task, place.step, "source"))
+    torch.manual_seed(derive_seed(context.seed, place.task, place.step, context.ranks.rank, "pass"))
+    return source
+
+
+def sweep(context: Context, method: Method, source: ImageSource, rows_of: RowsOf) -> Tensor:
+    """Return a row for every image of a source, on every rank, in the images' order."""
+    ranks, num_images = context.ranks, source.num_samples
+    size = context.programs.sweep_size(method, num_images, context.settings.eval_batch_size)
+    context.listener.epoch(0, -(-num_images // size))
+    rows = torch.zeros(0)
+    for batch, inputs, _ in drawn_batches(source, torch.arange(num_images), size, ranks):
+        part = rows_of(inputs, batch.positions)
+        if not len(rows):
+            dtype = torch.promote_types(part.dtype, torch.float32)
+            rows = torch.zeros(num_images + 1, *part.shape[1:], dtype=dtype, device=ranks.device)
         # Padding repeats a real position; it is written to the spare last row, which is dropped.
-        places = torch.where(batch.weights > 0, batch.positions, len(images))
-        logits[places.to(ranks.device)] = part.to(logits.dtype)
+        rows[torch.where(batch.weights > 0, batch.positions, num_images)] = part.to(rows.dtype)
         context.listener.batch()
-    return ranks.sum_(logits[:-1]).cpu()
+    return ranks.sum_(rows[:-1])
+
+
+@torch.no_grad()
+def predict_logits(context: Context, method: Method, images: LabelledImages, fixed: Tensor | None = None) -> Tensor:
+    """Return the logits of all images over all classes learnt so far, on every rank, in the images' order."""
+    method.eval()
+
+    def rows_of(inputs: Tensor, positions: Tensor) -> Tensor:
+        extra = () if fixed is None else (fixed[positions],)
+        features = context.programs.forward(method, method.features, inputs, *extra)
+        with context.ranks.autocast():
+            return method.classify(features)
+
+    if fixed is not None and method.features_are_fixed:
+        return _classified(context, method, fixed)
+    return sweep(context, method, ImageSource(context, images, augmented=False), rows_of).cpu()
+
+
+def _classified(context: Context, method: Method, features: Tensor) -> Tensor:
+    """Return the logits of features, batch by batch."""
+    parts = torch.split(features, context.settings.eval_batch_size)
+    context.listener.epoch(0, len(parts))
+    logits = []
+    for part in parts:
+        with context.ranks.autocast():
+            logits.append(method.classify(part).float())
+        context.listener.batch()
+    return torch.cat(logits).cpu()
+
+
+class FixedFeatures:
+    """What evaluation keeps of the test images from task to task, until the method says that it has changed."""
+
+    def __init__(self) -> None:
+        self.version: int | None = None
+        self.rows, self.is_known = torch.zeros(0), torch.zeros(0, dtype=torch.bool)
+
+    @torch.no_grad()
+    def of(self, context: Context, method: Method, images: LabelledImages, positions: Tensor) -> Tensor | None:
+        """Return the fixed features of the images at these positions, computing those that are not known."""
+        if method.fixed_version is None:
+            return None
+        if method.fixed_version != self.version:
+            self.version = method.fixed_version
+            self.rows, self.is_known = torch.zeros(0), torch.zeros(len(images), dtype=torch.bool)
+        missing = positions[~self.is_known[positions]]
+        if len(missing):
+            method.eval()
+            source = ImageSource(context, images.select(missing), augmented=False)
+
+            def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
+                return context.programs.forward(method, method.fixed_features, inputs)
+
+            new = sweep(context, method, source, rows_of)
+            if not len(self.rows):
+                self.rows = new.new_zeros(len(images), *new.shape[1:])
+            self.rows[missing.to(new.device)] = new
+            self.is_known[missing] = True
+        return self.rows[positions.to(self.rows.device)]

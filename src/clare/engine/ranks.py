@@ -62,6 +62,12 @@ class Ranks:
             dist.all_reduce(tensor)
         return tensor
 
+    def broadcast_(self, tensor: Tensor) -> Tensor:
+        """Take over the first process's values, in place."""
+        if self.world_size > 1:
+            dist.broadcast(tensor, 0)
+        return tensor
+
     def barrier(self) -> None:
         """Wait for the other processes."""
         self.fabric.barrier()

@@ -2,7 +2,6 @@
 
 import platform
 import time
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,15 @@ from typing import Any
 import torch
 
 from clare.backbones.vit import Backbone, load_backbone
+from clare.data.placement import this_machine
 from clare.data.sources import Dataset, load_dataset
-from clare.data.stream import Stream, make_stream
+from clare.data.stream import Stream, make_stream, merge_tasks
 from clare.data.transforms import Transforms
 from clare.engine.context import Context, Listener
 from clare.engine.evaluate import accuracies, count_parameters, evaluate
 from clare.engine.folder import RunFolder
 from clare.engine.learn import learn_task
+from clare.engine.passes import FixedFeatures
 from clare.engine.ranks import Ranks
 from clare.errors import DivergedError, SettingsError
 from clare.methods.base import METHODS, Capacity, Method
@@ -38,18 +39,22 @@ def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> 
     backbone = load_backbone(experiment.backbone)
     transforms = make_transforms(experiment, backbone)
     context = Context(ranks, transforms, experiment.engine, experiment.seed, listener)
-    dataset = _load(experiment, backbone, ranks)
+    dataset = _load(experiment, backbone, context)
     if dataset.num_skipped:
         listener.notice(f"{dataset.num_skipped} unreadable images were left out")
     stream = make_stream(dataset, experiment.stream, experiment.seed)
-    method = METHODS.get(experiment.method_name)(backbone, experiment.method_settings(), experiment.seed)
+    kind = METHODS.get(experiment.method_name)
+    if kind.merges_tasks:
+        stream = merge_tasks(stream)
+    method = kind(backbone, experiment.method_settings(), experiment.seed)
+    method.prepare(len(stream.tasks), max(len(task.classes) for task in stream.tasks))
     method.to(ranks.device)
-    method.head.reserve(max(len(task.classes) for task in stream.tasks))
     # Only now, when data and backbone are known to be good: a mistake in either leaves no folder behind.
     run.begin(preset, environment(ranks))
     _take_up(run, method, stream, backbone, dataset.num_skipped)
+    kept = FixedFeatures()
     for task in stream.tasks[run.next_task :]:
-        _one_task(context, run, method, stream, task.index)
+        _one_task(context, run, method, stream, task.index, kept)
     if not run.has_ended:
         if run.writes:
             save_model(folder / "model", method, backbone, transforms.settings)
@@ -69,11 +74,11 @@ def make_transforms(experiment: Experiment, backbone: Backbone) -> Transforms:
     return Transforms(experiment.transforms, backbone.mean, backbone.std)
 
 
-def _load(experiment: Experiment, backbone: Backbone, ranks: Ranks) -> Dataset:
-    """Decode the data set with the backbone's channels and put it where the computing is done."""
+def _load(experiment: Experiment, backbone: Backbone, context: Context) -> Dataset:
+    """Read the data set with the backbone's channels to where the settings keep it."""
     settings = experiment.data.model_copy(update={"channels": backbone.channels})
-    dataset = load_dataset(settings)
-    return replace(dataset, train=dataset.train.to(ranks.device), test=dataset.test.to(ranks.device))
+    machine = this_machine(context.ranks.device, context.ranks.world_size)
+    return load_dataset(settings, machine, context.listener.notice)
 
 
 def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone, num_skipped: int) -> None:
@@ -96,7 +101,9 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
         run.commit_record()
 
 
-def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, index: int) -> None:
+def _one_task(
+    context: Context, run: RunFolder, method: Method, stream: Stream, index: int, kept: FixedFeatures
+) -> None:
     """Learn a task, evaluate, record, commit."""
     task = stream.tasks[index]
     context.listener.task(index, len(stream.tasks), task.classes)
@@ -107,7 +114,7 @@ def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, 
         run.rewind()
         raise
     learnt = time.perf_counter() - started
-    predicted, target, evaluated = evaluate(context, method, stream, index)
+    predicted, target, evaluated = evaluate(context, method, stream, index, kept)
     run.predictions(index, predicted, target)
     run.event(
         "task",

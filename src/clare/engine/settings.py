@@ -17,10 +17,11 @@ class EngineSettings(Settings):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="auto is bf16 on GPUs and fp32 on CPUs, where bf16 is far slower."
     )
-    compile: Literal["off", "graph"] = Field(
-        "off",
-        description="graph compiles steps and replays them as CUDA graphs on a single GPU: fast, but experimental, "
-        "its accuracy has been seen to differ from eager runs; off runs eagerly.",
+    compile: Literal["auto", "off", "graph", "fused"] = Field(
+        "auto",
+        description="graph records each kind of step once and replays it as a CUDA graph, with the numbers of plain "
+        "steps; fused also compiles it, which is faster after a minute's wait and rounds otherwise; off does neither; "
+        "auto is graph on a single GPU.",
     )
     eval_batch_size: int = Field(250, ge=1, le=65_536, description="Images per batch without gradient.")
     threads: int = Field(0, ge=0, le=1024, description="CPU threads; 0 leaves PyTorch's own choice.")

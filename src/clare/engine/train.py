@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from clare.data.store import LabelledImages
-from clare.engine.batches import batches, shuffled
+from clare.engine.batches import shuffled
 from clare.engine.context import Context
-from clare.engine.images import ImageSource
-from clare.engine.optim import cosine_rate
+from clare.engine.images import ImageSource, drawn_batches
+from clare.engine.optim import scheduled_rate
 from clare.errors import DivergedError
 from clare.methods.base import Method
 from clare.seeds import derive_seed, generator_at
@@ -33,7 +33,7 @@ class PhaseRun:
     def __init__(self, context: Context, method: Method, phase: Phase, images: LabelledImages, place: Place) -> None:
         self.context, self.method, self.phase, self.place = context, method, phase, place
         self.source: Source = phase.data or ImageSource(context, images, augmented=True)
-        self.step = context.steps.train_step(phase)
+        self.step = context.programs.train_step(method, phase)
         self.losses = torch.zeros(phase.epochs)
 
     def run(self, start_epoch: int, save_epoch: SaveEpoch) -> list[float]:
@@ -58,13 +58,14 @@ class PhaseRun:
         context, phase, ranks = self.context, self.phase, self.context.ranks
         place = (self.place.task, self.place.step, epoch)
         self.source.begin_epoch(generator_at(context.seed, *place, "source"))
-        order = shuffled(self.source.num_samples, generator_at(context.seed, *place, "order")).to(self.source.device)
+        order = shuffled(self.source.num_samples, generator_at(context.seed, *place, "order"))
         torch.manual_seed(derive_seed(context.seed, *place, ranks.rank, "dropout"))
-        self.step.optimizer.set_rate(cosine_rate(phase.optimizer.learning_rate, epoch, phase.epochs))
+        optimizer = phase.optimizer
+        rate = scheduled_rate(optimizer.learning_rate, optimizer.schedule, epoch, phase.epochs)
+        self.step.optimizer.set_rate(rate)
         self.step.total.zero_()
         context.listener.epoch(epoch, -(-len(order) // phase.batch_size))
-        for batch in batches(order, phase.batch_size, ranks.rank, ranks.world_size):
-            inputs, labels = self.source.draw(batch.positions)
+        for batch, inputs, labels in drawn_batches(self.source, order, phase.batch_size, ranks):
             self.step(inputs, labels, batch.weights.to(inputs.device), batch.num_samples)
             context.listener.batch()
         ranks.sum_(self.step.total)
@@ -86,7 +87,7 @@ class PhaseRun:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the trained parameters, the optimiser's state and the losses so far."""
-        return {**self.parameters(), **self.step.optimizer.tensors(), "losses": self.losses}
+        return {**self.parameters(), **self.step.optimizer.state, "losses": self.losses}
 
     def parameters(self) -> dict[str, Tensor]:
         """Return the trained parameters by their place among the groups."""

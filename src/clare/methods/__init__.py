@@ -1,6 +1,11 @@
 """One file per method; importing this package registers them all."""
 
-from clare.methods import clare, finetune, linear, simplecil  # noqa: F401
+import importlib
+import pkgutil
+
 from clare.methods.base import METHODS
+
+for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(module.name)
 
 __all__ = ["METHODS"]

@@ -1,5 +1,7 @@
 """What the methods that train one shared adapter have in common."""
 
+from typing import ClassVar
+
 from pydantic import Field
 from torch import Tensor
 
@@ -25,15 +27,17 @@ class AdaptedMethod(Method):
     """A method that trains one adapter shared by all tasks."""
 
     settings: AdaptedSettings
+    keeps_initial: ClassVar[bool] = False
+    """Whether later tasks need the adapter's initial values, so that they are saved."""
 
     def __init__(self, backbone: Backbone, settings: AdaptedSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
-        self.adapter = FlatAdapter(backbone.vit, settings.adapter, generator_at(seed, "adapter"))
+        self.adapter = FlatAdapter(backbone.vit, settings.adapter, generator_at(seed, "adapter"), self.keeps_initial)
 
-    def features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
         """Return the features of the adapted backbone."""
         with self.adapter.spread():
-            return super().features(images)
+            return self.bare_features(images)
 
     def phase(self, name: str, epochs: int, groups: list[Group]) -> Phase:
         """Return a phase of the method's recipe over the task's images."""

@@ -10,11 +10,14 @@ from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
 from clare.errors import ModelError
-from clare.heads.cosine import CosineHead, HeadSettings
-from clare.registry import Registry
+from clare.heads.head import Head, HeadSettings
+from clare.registry import ClassRegistry
 from clare.seeds import generator_at
 from clare.settings import Settings
 from clare.steps import Learning, TaskInfo
+
+FACTORS = tuple(2.0**power for power in range(-4, 5))
+"""A logarithmic grid around a preset's value."""
 
 
 class MethodSettings(Settings):
@@ -45,14 +48,28 @@ class Method(nn.Module, ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    family: ClassVar[str] = "others"
+    """The heading under which `clare methods` lists the method."""
+    tunable: ClassVar[dict[str, tuple[Any, ...]]] = {"learning_rate": FACTORS}
+    """What `clare tune` tries for a setting: numbers are factors on the preset's value, all else is a value itself."""
+    tiny: ClassVar[dict[str, Any]] = {}
+    """Settings with which `clare check-method` learns tasks of two classes in a second."""
     settings_type: ClassVar[type[MethodSettings]] = MethodSettings
+    fixed_shapes: ClassVar[bool] = False
+    """Whether all tensors of loss and features keep place and shape over tasks, so that steps are recorded once."""
+    features_grow: ClassVar[bool] = False
+    """Whether features are an exception to that, and only training is recorded."""
+    merges_tasks: ClassVar[bool] = False
+    """Whether the method learns all classes of a stream as one task."""
+    features_are_fixed: ClassVar[bool] = False
+    """Whether `features` is `fixed_features`, so that evaluation looks at every image once."""
 
     def __init__(self, backbone: Backbone, settings: MethodSettings, seed: int) -> None:
         super().__init__()
         self.backbone = backbone.vit
         self.settings = settings
         self.seed = seed
-        self.head = CosineHead(int(backbone.vit.num_features), settings.head)
+        self.head = Head(int(backbone.vit.num_features), settings.head)
         self.tasks: list[tuple[str, ...]] = []
 
     @property
@@ -64,11 +81,28 @@ class Method(nn.Module, ABC):
     def learn(self, task: TaskInfo) -> Learning:
         """Yield the steps of learning one task."""
 
-    def features(self, images: Tensor) -> Tensor:
-        """Return the features that the head classifies, shape (B, D)."""
+    def prepare(self, num_tasks: int | None, largest_task: int) -> None:
+        """Make room for the tasks that are to come; a method that must know their number says so when it is not."""
+        self.head.reserve(largest_task)
+
+    def bare_features(self, images: Tensor) -> Tensor:
+        """Return the features of the frozen backbone alone, shape (B, D)."""
         tokens = self.backbone.forward_features(images)
         features: Tensor = self.backbone.forward_head(tokens, pre_logits=True)
         return features
+
+    @property
+    def fixed_version(self) -> int | None:
+        """Return the version of `fixed_features`, which evaluation keeps until it changes; none keeps nothing."""
+        return None
+
+    def fixed_features(self, images: Tensor) -> Tensor:
+        """Return what no later task changes about these images, such as the query of a prompt, shape (B, Q)."""
+        return self.bare_features(images)
+
+    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+        """Return the features that the head classifies, shape (B, D); `fixed` spares their fixed part."""
+        return self.fixed_features(images) if fixed is None else fixed
 
     def classify(self, features: Tensor) -> Tensor:
         """Return logits over every class learnt so far, shape (B, K)."""
@@ -81,6 +115,11 @@ class Method(nn.Module, ABC):
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the current task's classes."""
         return self.head.block_loss(self.features(images), labels)
+
+    @property
+    def passes_per_image(self) -> int:
+        """Return how often an image goes through the backbone to be classified."""
+        return 1
 
     def capacity(self) -> Capacity | None:
         """Return the state of the coordinate pool, if the method has one."""
@@ -143,7 +182,7 @@ class Method(nn.Module, ABC):
                 tensor.copy_(snapshot.tensors[name])
 
 
-METHODS: Registry[type[Method]] = Registry("method")
+METHODS: ClassRegistry[Method] = ClassRegistry("method", Method, "clare.methods")
 
 
 def register(method: type[Method]) -> type[Method]:

@@ -3,7 +3,7 @@
 Fu, Lou, Liao, Yu: "CLARE: Scalable Class-Incremental Continual Learning via a Sparsity-Based Framework".
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -60,6 +60,10 @@ class Clare(AdaptedMethod):
 
     name = "clare"
     summary = "finds, trains and freezes a sparse set of free adapter coordinates for each task"
+    family = "adapters"
+    tiny: ClassVar[dict[str, Any]] = {"probe_epochs": 2}
+    fixed_shapes = True
+    keeps_initial = True
     settings_type = ClareSettings
     settings: ClareSettings
 
@@ -80,26 +84,26 @@ class Clare(AdaptedMethod):
 
     def _two_stages(self, task: TaskInfo) -> Choosing:
         """Stage 1 leaves no trace but the mask; Stage 2 trains inside it from the same start."""
-        start, rows = self.adapter.values.detach().clone(), self.head.block.detach().clone()
+        start = self.adapter.values.detach().clone()
+        rows = [group.parameter.detach().clone() for group in self.head.groups()]
         candidates = self.candidates()
         if self.settings.mask == "learnt" and candidates.any():
             groups = [self._probe_group(candidates)]
             if self.settings.probe_head != "frozen":
-                groups.append(Group(self.head.block))
+                groups += self.head.groups()
             yield self.phase("probe", self.settings.probe_epochs, groups)
         chosen = yield from self._choose(task, candidates)
         self.adapter.values.copy_(start)
         if self.settings.probe_head == "copy":
-            self.head.block.copy_(rows)
-        yield self.phase(
-            "train", self.settings.epochs, [Group(self.adapter.values, mask=chosen), Group(self.head.block)]
-        )
+            for group, values in zip(self.head.groups(), rows, strict=True):
+                group.parameter.copy_(values)
+        yield self.phase("train", self.settings.epochs, [Group(self.adapter.values, mask=chosen), *self.head.groups()])
         return chosen
 
     def _one_stage(self, task: TaskInfo) -> Choosing:
         """Train every candidate without penalty, then choose the largest changes, which alone the merge keeps."""
         candidates = self.candidates()
-        groups = [Group(self.adapter.values, mask=candidates), Group(self.head.block)]
+        groups = [Group(self.adapter.values, mask=candidates), *self.head.groups()]
         yield self.phase("train", self.settings.epochs, groups)
         return (yield from self._choose(task, candidates))
 

@@ -11,10 +11,12 @@ class FineTune(AdaptedMethod):
 
     name = "finetune"
     summary = "trains every coordinate of one adapter on task after task"
+    family = "references"
+    fixed_shapes = True
     settings_type = AdaptedSettings
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train the whole adapter with fresh rows, then finish the rows."""
         self.head.open_block(len(task.classes), self.generator(task, "rows"))
-        yield self.phase("train", self.settings.epochs, [Group(self.adapter.values), Group(self.head.block)])
+        yield self.phase("train", self.settings.epochs, [Group(self.adapter.values), *self.head.groups()])
         yield from self.head.finish(len(task.classes))

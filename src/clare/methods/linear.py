@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from clare.methods.base import Method, MethodSettings, register
-from clare.steps import Group, Learning, Phase, Sgd, TaskInfo
+from clare.steps import Learning, Phase, Sgd, TaskInfo
 
 
 class LinearSettings(MethodSettings):
@@ -22,8 +22,16 @@ class Linear(Method):
 
     name = "linear"
     summary = "trains the head alone on frozen features"
+    family = "references"
+    fixed_shapes = True
+    features_are_fixed = True
     settings_type = LinearSettings
     settings: LinearSettings
+
+    @property
+    def fixed_version(self) -> int:
+        """The backbone never changes."""
+        return 0
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train fresh rows if the strategy keeps trained rows, then finish them."""
@@ -31,5 +39,5 @@ class Linear(Method):
         self.head.open_block(len(task.classes), self.generator(task, "rows"))
         if settings.head.strategy == "trained":
             optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
-            yield Phase("train", settings.epochs, [Group(self.head.block)], self.loss, optimizer, settings.batch_size)
+            yield Phase("train", settings.epochs, self.head.groups(), self.loss, optimizer, settings.batch_size)
         yield from self.head.finish(len(task.classes))

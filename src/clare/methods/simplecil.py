@@ -5,7 +5,7 @@ Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models" (IJ
 
 from pydantic import field_validator
 
-from clare.heads.cosine import HeadSettings
+from clare.heads.head import HeadSettings
 from clare.methods.base import Method, MethodSettings, register
 from clare.steps import Learning, TaskInfo
 
@@ -29,7 +29,15 @@ class SimpleCil(Method):
 
     name = "simplecil"
     summary = "class means of the frozen features, no training of the backbone or an adapter"
+    family = "references"
+    fixed_shapes = True
+    features_are_fixed = True
     settings_type = SimpleCilSettings
+
+    @property
+    def fixed_version(self) -> int:
+        """The backbone never changes."""
+        return 0
 
     def learn(self, task: TaskInfo) -> Learning:
         """Finish rows from one pass over the task."""

@@ -2,7 +2,7 @@
 
 # Shapes: S resamples, 2 methods, T evaluations (one after each task) or tasks, N test images sorted by class.
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,18 +77,67 @@ def paired_intervals(
         return {name: value[:, 0] - value[:, 1] for name, value in values.items()}
 
     observed = differences(_count_right(right_2TN, target, run_a.task_of_class, None, 1))
-    largest = max(2 * num_tasks * num_tasks, int(np.bincount(target).max()))
+    resampled = [
+        differences(_count_right(right_2TN, target, run_a.task_of_class, random, size))
+        for size in _chunks(num_samples, num_tasks, int(np.bincount(target).max()))
+    ]
+    return {
+        name: _interval(float(observed[name][0]), np.concatenate([part[name] for part in resampled]), level)
+        for name in statistics
+    }
+
+
+def pooled_interval(
+    runs_a: Sequence[Evaluations],
+    runs_b: Sequence[Evaluations],
+    classes: Sequence[Sequence[str]],
+    num_samples: int = 2000,
+    level: float = 0.95,
+    *,
+    random: np.random.RandomState,
+) -> Interval:
+    """Percentile interval of the final accuracy of one method minus another's, each a mean over the same seeds.
+
+    The runs of a pair share a seed, whose classes are named in stream order. An image is drawn for all seeds at once,
+    so what they have in common is not taken for independent evidence.
+    """
+    gains: dict[tuple[str, int], list[FloatArray]] = {}
+    for run_a, run_b, names in zip(runs_a, runs_b, classes, strict=True):
+        for place, gain in _gains(run_a, run_b):
+            # Seeds that hold out other numbers of images of a class cannot share a draw of them.
+            gains.setdefault((names[place], len(gain)), []).append(gain / len(runs_a))
+    # With one seed these are the draws of `paired_intervals`.
+    num_tasks = max(len(run.target) for run in (*runs_a, *runs_b))
+    resampled = []
+    for size in _chunks(num_samples, num_tasks, max(num_images for _, num_images in gains)):
+        total = np.zeros(size)
+        for (_, num_images), parts in gains.items():
+            total += _resample_weights(num_images, random, size) @ np.sum(parts, axis=0)
+        resampled.append(total)
+    observed = float(sum(gain.sum() for parts in gains.values() for gain in parts))
+    return _interval(observed, np.concatenate(resampled), level)
+
+
+def _gains(run_a: Evaluations, run_b: Evaluations) -> Iterator[tuple[int, FloatArray]]:
+    """Yield each class and what each of its images adds to the difference of the final accuracies."""
+    last_a, last_b = (Evaluations(run.predicted[-1:], run.target[-1:], run.task_of_class * 0) for run in (run_a, run_b))
+    target = _shared_target(last_a, last_b)
+    gain = (_right_answers(last_a)[0] - _right_answers(last_b)[0]).astype(np.float64) / len(target)
+    classes, starts = np.unique(target, return_index=True)
+    yield from zip(classes.tolist(), np.split(gain, starts[1:]), strict=True)
+
+
+def _chunks(num_samples: int, num_tasks: int, largest_class: int) -> list[int]:
+    """Cut the resamples into numbers whose temporary arrays fit into memory."""
+    largest = max(2 * num_tasks * num_tasks, largest_class)
     chunk = max(1, min(num_samples, CHUNK_ELEMENTS // largest))
-    resampled: list[dict[Statistic, FloatArray]] = []
-    for start in range(0, num_samples, chunk):
-        size = min(chunk, num_samples - start)
-        resampled.append(differences(_count_right(right_2TN, target, run_a.task_of_class, random, size)))
-    tails = [(1 - level) / 2, (1 + level) / 2]
-    intervals = {}
-    for name in statistics:
-        low, high = np.quantile(np.concatenate([part[name] for part in resampled]), tails)
-        intervals[name] = Interval(float(observed[name][0]), float(low), float(high))
-    return intervals
+    return [min(chunk, num_samples - start) for start in range(0, num_samples, chunk)]
+
+
+def _interval(observed: float, resampled: FloatArray, level: float) -> Interval:
+    """The observed difference with the bounds of the resampled ones."""
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(observed, float(low), float(high))
 
 
 def _shared_target(run_a: Evaluations, run_b: Evaluations) -> IntArray:

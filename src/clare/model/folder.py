@@ -31,7 +31,7 @@ def save_model(folder: Path, method: Method, backbone: Backbone, transforms: Tra
         folder / "model.json",
         {
             "format": FORMAT,
-            "method": {"name": method.name, **method.settings.model_dump(mode="json")},
+            "method": {"name": METHODS.name_of(type(method)), **method.settings.model_dump(mode="json")},
             "seed": method.seed,
             "structure": snapshot.structure,
             "backbone": backbone.settings.model_dump(mode="json") if backbone.settings else None,

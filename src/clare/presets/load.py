@@ -8,7 +8,9 @@ from typing import Any
 
 from clare.errors import SettingsError, nearest
 from clare.methods import METHODS
+from clare.methods.base import Method
 from clare.presets.schema import Experiment
+from clare.registry import is_file_name
 from clare.settings import build_settings
 
 SECTIONS = ("data", "stream", "transforms", "backbone", "engine", "method")
@@ -75,7 +77,7 @@ def make_experiment(
     name = method or str(values.pop("default_method", "clare"))
     values.pop("default_method", None)
     kind = METHODS.get(name)
-    _check_methods(shared, own)
+    _check_methods(shared, own, kind)
     settings = {key: value for key, value in shared.items() if key in kind.settings_type.model_fields}
     values["method"] = merge(settings, _table(own, name))
     for override in overrides:
@@ -96,13 +98,16 @@ def _table(values: dict[str, Any], key: str) -> dict[str, Any]:
     return section
 
 
-def _check_methods(shared: dict[str, Any], own: dict[str, Any]) -> None:
+def _check_methods(shared: dict[str, Any], own: dict[str, Any], chosen: type[Method]) -> None:
     """Refuse shared settings that no method has, and sections of methods that do not exist."""
-    known = {field for name in METHODS for field in METHODS.get(name).settings_type.model_fields}
+    kinds = [chosen, *(METHODS.get(name) for name in METHODS)]
+    known = {field for kind in kinds for field in kind.settings_type.model_fields}
     for key in sorted(shared.keys() - known):
         raise SettingsError(f"no method has the setting 'method.{key}'{nearest(key, known)}; correct or remove it")
     for name in own:
-        METHODS.get(name)
+        # A method in a file is looked up when it is the chosen one: the others' files need not be here.
+        if not is_file_name(name):
+            METHODS.get(name)
 
 
 def _checked(values: dict[str, Any], fields: Container[str]) -> dict[str, Any]:

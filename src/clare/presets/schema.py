@@ -30,8 +30,13 @@ class Experiment(Settings):
 
     @property
     def method_name(self) -> str:
-        """The name of the method."""
+        """The name of the method as the user gave it, which may be a file and a class."""
         return str(self.method["name"])
+
+    @property
+    def method_label(self) -> str:
+        """The name that the method gives itself, fit for folders and tables."""
+        return METHODS.get(self.method_name).name
 
     def method_settings(self) -> MethodSettings:
         """Return the method's settings in their own type."""

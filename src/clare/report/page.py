@@ -6,21 +6,14 @@ from html import escape
 from pathlib import Path
 
 from clare.files import write_text
-from clare.report.compare import LEVEL, NUM_SAMPLES, Comparison, compare
+from clare.report.compare import Comparison, compare
+from clare.report.groups import Spread, Standing, rank
 from clare.report.plots import accuracy_heat_map, draw_curves, to_svg
 from clare.report.provenance import differing_keys, flat_settings, flatten, reproduce_command, shared_facts
 from clare.report.record import RunRecord
+from clare.report.standings import DEFINITIONS, Failure, standing_sheets
 from clare.report.style import STYLE
 from clare.report.tables import NONE, Sheet, comparison_sheet, percent, phase_sheet, points, state, task_sheet
-
-DEFINITIONS = (
-    "Average: the mean of the accuracies over all seen classes after each task. "
-    "Final: the accuracy over all classes after the last task. "
-    "Forgetting: how far a task has fallen from its best accuracy by the end, averaged over all tasks but the last. "
-    f"Δ: the difference to the reference on the same stream, with its {LEVEL:.0%} interval from {NUM_SAMPLES} "
-    "resamples of the test images, drawn within each class and shared by both methods; it tells how much the choice "
-    "of test images matters, not how much another seed would."
-)
 
 
 def write_page(
@@ -29,19 +22,27 @@ def write_page(
     title: str = "Continual learning report",
     reference: str | None = None,
     seed: int = 0,
+    ranking: Mapping[str, Sequence[Standing]] | None = None,
+    failures: Sequence[Failure] = (),
 ) -> Path:
     """Write a page that needs nothing but itself; `seed` sets the resamples behind its intervals."""
-    write_text(target, build_page(runs, title, reference, seed))
+    ranking = rank(runs, reference, seed) if ranking is None else ranking
+    write_text(target, build_page(compare(runs, reference, seed), title, ranking, failures))
     return target
 
 
-def build_page(runs: Sequence[RunRecord], title: str, reference: str | None, seed: int) -> str:
+def build_page(
+    comparisons: Sequence[Comparison],
+    title: str,
+    ranking: Mapping[str, Sequence[Standing]],
+    failures: Sequence[Failure],
+) -> str:
     """The page as HTML."""
-    comparisons = compare(runs, reference, seed)
     sections = [
-        _headline(comparisons, title),
+        _headline(ranking, title),
+        _methods(ranking, failures),
+        _curves([each.run for each in comparisons]),
         _comparison(comparisons),
-        _curves(runs),
         _run_details(comparisons),
         _settings(comparisons),
         _environment(comparisons),
@@ -58,18 +59,15 @@ def build_page(runs: Sequence[RunRecord], title: str, reference: str | None, see
     )
 
 
-def _headline(comparisons: Sequence[Comparison], title: str) -> str:
-    """The figures of the reference, and how it stands against the best of the others."""
-    chosen = next(each for each in comparisons if each.note == "reference")
-    run, summary = chosen.run, chosen.summary
-    cards = [
-        ("average accuracy", f"{percent(summary['average_accuracy'])} %"),
-        ("final accuracy", f"{percent(summary['final_accuracy'])} %"),
-        ("forgetting", f"{percent(summary['forgetting'])} %"),
-        ("classes in tasks", f"{len(run.start.classes)} in {len(run.start.task_sizes)}"),
-    ]
-    if summary["capacity_used"] is not None:
-        cards.insert(3, ("of the adapter used", f"{percent(summary['capacity_used'])} %"))
+def _headline(ranking: Mapping[str, Sequence[Standing]], title: str) -> str:
+    """The figures of the reference, and how it stands against the best of the others at the same head."""
+    rivals, chosen = next((all_, each) for all_ in ranking.values() for each in all_ if each.is_reference)
+    run, figures = chosen.group.counted[0], chosen.figures
+    cards = [(_over_seeds(name, spread), f"{percent(spread.mean)} %") for name, spread in figures.items()]
+    cards.append(("classes in tasks", f"{len(run.start.classes)} in {len(run.start.task_sizes)}"))
+    capacity_used = run.tasks[-1].capacity_used if run.tasks else None
+    if capacity_used is not None:
+        cards.insert(3, ("of the adapter used", f"{percent(capacity_used)} %"))
     shown = "".join(
         f'<div class="card"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for name, value in cards
     )
@@ -77,32 +75,43 @@ def _headline(comparisons: Sequence[Comparison], title: str) -> str:
     lead = f"<p>{escape(str(description))}</p>" if description else ""
     remark = state(run)
     unfinished = f", which is not finished: {escape(remark)}" if remark else ""
+    seeds = f"seed{'s' if len(chosen.group.seeds) > 1 else ''} {', '.join(map(str, chosen.group.seeds))}"
     return (
         f"<header><h1>{escape(title)}</h1>{lead}"
-        f'<p class="quiet">Figures of <b>{escape(chosen.label)}</b> on the preset '
-        f"<b>{escape(str(run.preset['name']))}</b>, seed {escape(str(run.preset['seed']))}{unfinished}.</p></header>\n"
-        f'<div class="cards">{shown}</div>{_best_other(chosen, comparisons)}'
+        f'<p class="quiet">Figures of <b>{escape(chosen.group.label)}</b> on the preset '
+        f"<b>{escape(str(run.preset['name']))}</b>, {escape(seeds)}{unfinished}.</p></header>\n"
+        f'<div class="cards">{shown}</div>{_best_other(chosen, rivals)}'
     )
 
 
-def _best_other(chosen: Comparison, comparisons: Sequence[Comparison]) -> str:
-    """One sentence on the strongest of the runs that were compared with the headline's."""
-    others = [each for each in comparisons if each.intervals and each.reference == chosen.label]
-    if not others:
+def _over_seeds(name: str, spread: Spread) -> str:
+    """The name of a figure, and how much it varies with the seed."""
+    words = name.replace("_", " ")
+    return words if spread.deviation is None else f"{words}, ± {percent(spread.deviation)} over seeds"
+
+
+def _best_other(chosen: Standing, rivals: Sequence[Standing]) -> str:
+    """One sentence on the strongest of the methods that were compared with the headline's."""
+    best = next((each for each in rivals if each.interval and not each.is_bound), None)
+    if best is None or best.interval is None:
         return ""
-    best = max(others, key=lambda each: each.intervals["average_accuracy"].difference)
     return (
-        f"<p>The best of the others by average accuracy is <b>{escape(best.label)}</b>: "
-        f"{escape(points(best.intervals['average_accuracy']))} points against {escape(chosen.label)}, "
-        f"and {escape(points(best.intervals['final_accuracy']))} points of final accuracy.</p>"
+        f"<p>The best of the others at the same head by final accuracy is <b>{escape(best.group.label)}</b>: "
+        f"{escape(points(best.interval))} points against {escape(chosen.group.label)}.</p>"
     )
+
+
+def _methods(ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failure]) -> str:
+    """All methods side by side, apart where their heads differ, and what failed."""
+    tables = [f"<h3>{escape(sheet.title)}</h3>{_table(sheet)}" for sheet in standing_sheets(ranking, failures)]
+    reasons = [f"<p><b>{escape(each.label)}</b> failed: {escape(each.reason)}</p>" for each in failures]
+    return _section("Methods", f'{"".join([*tables, *reasons])}<p class="quiet">{escape(DEFINITIONS)}</p>')
 
 
 def _comparison(comparisons: Sequence[Comparison]) -> str:
     """All runs side by side."""
-    marked = [index for index, each in enumerate(comparisons) if each.note == "reference"]
     sheet = comparison_sheet(comparisons)
-    return _section(sheet.title, f'{_table(sheet, marked)}<p class="quiet">{escape(DEFINITIONS)}</p>')
+    return _section(f"Run by run: {sheet.title[0].lower()}{sheet.title[1:]}", _table(sheet))
 
 
 def _curves(runs: Sequence[RunRecord]) -> str:
@@ -138,8 +147,9 @@ def _sizes(run: RunRecord) -> dict[str, str]:
     sizes = {
         "coordinates of the adapter": run.start.num_coordinates,
         "coordinates still free": last.num_free if last else None,
-        "parameters trained in the last task": last.num_trainable if last else None,
-        "parameters stored": last.num_stored if last else None,
+        "numbers that a phase trains at most": run.num_trained,
+        "numbers stored beside the backbone": last.num_stored if last else None,
+        "passes through the backbone per image": last.passes_per_image if last else None,
     }
     shown = {name: f"{size:,}" for name, size in sizes.items() if size is not None}
     return shown | {"backbone": run.start.backbone_hash or NONE}
@@ -173,13 +183,13 @@ def _facts(facts: Mapping[str, str]) -> str:
     return f'<div class="scroll"><table class="words"><tbody>{rows}</tbody></table></div>'
 
 
-def _table(sheet: Sheet, marked: Sequence[int] = ()) -> str:
+def _table(sheet: Sheet) -> str:
     """A sheet as an HTML table that scrolls sideways on a small screen."""
     header = "".join(f'<th scope="col">{escape(name)}</th>' for name in sheet.header)
     rows = []
     for index, row in enumerate(sheet.rows):
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
-        mark = ' class="mark"' if index in marked else ""
+        mark = ' class="mark"' if index in sheet.marked else ""
         rows.append(f'<tr{mark}><th scope="row">{escape(row[0])}</th>{cells}</tr>')
     return f'<div class="scroll"><table><thead><tr>{header}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 

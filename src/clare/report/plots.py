@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Polygon
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
@@ -19,7 +20,9 @@ from clare.files import write_bytes
 from clare.metrics.accuracy import FloatArray, forgotten, new_task_accuracy
 from clare.metrics.summary import run_matrix
 from clare.report.compare import DEFAULT_REFERENCE, label_runs
+from clare.report.groups import Group, group_runs
 from clare.report.record import RunRecord
+from clare.report.tables import count
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; its yellow is too faint on white.
 EMPHASIS = "#d55e00"
@@ -36,25 +39,26 @@ MAX_TASKS_WITH_NUMBERS = 12
 def accuracy_curves(runs: Sequence[RunRecord]) -> Figure:
     """Accuracy over all seen classes against the number of classes seen."""
     figure, axes = _figure("Accuracy over all classes seen so far", "classes seen", "accuracy (%)")
-    for style, run in _styled(runs):
-        _draw(axes, style, np.array(run.num_classes_seen), 100 * np.array([task.seen for task in run.tasks]))
+    for style, group in _styled(runs):
+        places = np.array(group.counted[0].num_classes_seen, dtype=np.float64)
+        _draw(axes, style, places, [100 * np.array([task.seen for task in run.tasks]) for run in group.counted])
     return _finish(figure, axes)
 
 
 def new_task_curves(runs: Sequence[RunRecord]) -> Figure:
     """Accuracy on each task directly after it was learnt."""
     figure, axes = _figure("Accuracy on the newest task, directly after it", "task", "accuracy (%)")
-    for style, run in _styled(runs):
-        _draw(axes, style, _task_numbers(len(run.tasks)), 100 * new_task_accuracy(run_matrix(run)))
+    for style, group in _without_bounds(_styled(runs)):
+        _draw_tasks(axes, style, [100 * new_task_accuracy(run_matrix(run)) for run in group.counted])
     return _finish(figure, axes)
 
 
 def forgetting_curves(runs: Sequence[RunRecord]) -> Figure:
     """How far each task has fallen from its best accuracy by the end."""
     figure, axes = _figure("Forgotten by the end, task by task", "task", "best minus last accuracy (points)")
-    for style, run in _styled(runs):
-        if len(run.tasks) > 1:
-            _draw(axes, style, _task_numbers(len(run.tasks) - 1), 100 * forgotten(run_matrix(run)))
+    for style, group in _styled(runs):
+        if all(len(run.tasks) > 1 for run in group.counted):
+            _draw_tasks(axes, style, [100 * forgotten(run_matrix(run)) for run in group.counted])
     axes.axhline(0, color=FAINT, linewidth=1, zorder=0)
     return _finish(figure, axes)
 
@@ -62,12 +66,23 @@ def forgetting_curves(runs: Sequence[RunRecord]) -> Figure:
 def capacity_curves(runs: Sequence[RunRecord]) -> Figure:
     """Share of the adapter that is claimed after each task."""
     figure, axes = _figure("Share of the adapter in use", "task", "coordinates claimed (%)")
-    for style, run in _styled(runs):
-        if _counts_capacity(run):
-            used = [np.nan if task.capacity_used is None else task.capacity_used for task in run.tasks]
-            _draw(axes, style, _task_numbers(len(run.tasks)), 100 * np.array(used))
+    for style, group in _styled(runs):
+        if all(map(_counts_capacity, group.counted)):
+            _draw_tasks(axes, style, [100 * _known([task.capacity_used for task in r.tasks]) for r in group.counted])
     _finish(figure, axes)
     axes.set_ylim(bottom=0)
+    return figure
+
+
+def storage_curves(runs: Sequence[RunRecord]) -> Figure:
+    """Numbers kept beside the backbone after each task."""
+    figure, axes = _figure("Numbers stored beside the backbone", "task", "numbers stored")
+    for style, group in _without_bounds(_styled(runs)):
+        if all(map(_counts_storage, group.counted)):
+            _draw_tasks(axes, style, [_known([task.num_stored for task in run.tasks]) for run in group.counted])
+    _finish(figure, axes)
+    axes.set_ylim(bottom=0)
+    _plain_numbers(axes)
     return figure
 
 
@@ -104,6 +119,8 @@ def draw_curves(runs: Sequence[RunRecord]) -> dict[str, Figure]:
         figures["forgetting"] = forgetting_curves(runs)
     if any(map(_counts_capacity, runs)):
         figures["capacity"] = capacity_curves(runs)
+    if any(map(_counts_storage, runs)):
+        figures["stored"] = storage_curves(runs)
     return figures
 
 
@@ -145,12 +162,12 @@ def to_svg(figure: Figure, name: str) -> str:
     return drawing.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
 
 
-def _styled(runs: Sequence[RunRecord]) -> list[tuple[Line2D, RunRecord]]:
-    """Give each evaluated run the look of its line: CLARE's is strong, the others' are told apart by three means."""
-    styled: list[tuple[Line2D, RunRecord]] = []
+def _styled(runs: Sequence[RunRecord]) -> list[tuple[Line2D, Group]]:
+    """Give each evaluated group the look of its line: CLARE's is strong, the others' are told apart by three means."""
+    styled: list[tuple[Line2D, Group]] = []
     num_others = 0
-    for label, run in zip(label_runs(runs), runs, strict=True):
-        if run.method == DEFAULT_REFERENCE:
+    for group in group_runs(runs):
+        if group.method == DEFAULT_REFERENCE:
             num_before = sum(other.method == DEFAULT_REFERENCE for _, other in styled)
             line = LINES[num_before % len(LINES)]
             style = Line2D([], [], color=EMPHASIS, marker="o", linestyle=line, linewidth=2.8, zorder=3)
@@ -159,16 +176,35 @@ def _styled(runs: Sequence[RunRecord]) -> list[tuple[Line2D, RunRecord]]:
             line = LINES[turn % len(LINES)]
             style = Line2D([], [], color=COLOURS[colour], marker=MARKERS[colour], linestyle=line, linewidth=1.4)
             num_others += 1
-        style.set_label(label)
-        styled.append((style, run))
-    return [(style, run) for style, run in styled if run.tasks]
+        style.set_label(group.label)
+        styled.append((style, group))
+    return [(style, group) for style, group in styled if all(run.tasks for run in group.counted)]
 
 
-def _draw(axes: Axes, style: Line2D, places: FloatArray, values: FloatArray) -> None:
-    """Add one line in the given style."""
-    style.set_data(places, values)
+def _without_bounds(styled: list[tuple[Line2D, Group]]) -> list[tuple[Line2D, Group]]:
+    """Leave out groups that met in one task what others met in several: they have no place on an axis of tasks."""
+    longest = max((len(run.start.task_sizes) for _, group in styled for run in group.counted), default=1)
+    return [each for each in styled if longest == 1 or len(each[1].counted[0].start.task_sizes) > 1]
+
+
+def _draw_tasks(axes: Axes, style: Line2D, rows: Sequence[FloatArray]) -> None:
+    """Add one line over the tasks as people count them, from 1."""
+    _draw(axes, style, np.arange(1, max(map(len, rows)) + 1, dtype=np.float64), rows)
+
+
+def _draw(axes: Axes, style: Line2D, places: FloatArray, rows: Sequence[FloatArray]) -> None:
+    """Add the mean of the seeds' rows as one line, and their standard deviation as a band around it."""
+    shortest = min(map(len, rows))
+    places, values_SN = places[:shortest], np.stack([row[:shortest] for row in rows])
+    mean = values_SN.mean(axis=0)
+    style.set_data(places, mean)
     style.set_markersize(4.5 if len(places) <= MAX_TASKS_WITH_MARKERS else 0)
     axes.add_line(style)
+    if len(rows) > 1 and shortest > 1:
+        width = values_SN.std(axis=0, ddof=1)
+        edge = [*zip(places, mean - width, strict=True), *zip(places[::-1], (mean + width)[::-1], strict=True)]
+        # A patch, not a collection: only patches count when the axes are fitted to what they show.
+        axes.add_patch(Polygon(edge, facecolor=style.get_color(), alpha=0.18, linewidth=0, zorder=1))
 
 
 def _figure(title: str, across: str, upward: str, size: tuple[float, float] = (7.2, 4.0)) -> tuple[Figure, Axes]:
@@ -202,11 +238,21 @@ def _plain(text: Text) -> None:
     text.set_parse_math(False)
 
 
-def _task_numbers(num_tasks: int) -> FloatArray:
-    """Tasks as people count them, from 1."""
-    return np.arange(1, num_tasks + 1, dtype=np.float64)
+def _plain_numbers(axes: Axes) -> None:
+    """Write large numbers as people say them."""
+    axes.yaxis.set_major_formatter(lambda value, _: count(round(value)))
+
+
+def _known(values: Sequence[float | None]) -> FloatArray:
+    """Numbers with gaps as an array."""
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def _counts_capacity(run: RunRecord) -> bool:
     """Whether the run's method keeps account of its adapter."""
     return any(task.capacity_used is not None for task in run.tasks)
+
+
+def _counts_storage(run: RunRecord) -> bool:
+    """Whether the run tells how many numbers it keeps."""
+    return any(task.num_stored is not None for task in run.tasks)

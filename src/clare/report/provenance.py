@@ -40,7 +40,10 @@ def differing_keys(facts: Sequence[Mapping[str, str]]) -> list[str]:
 
 def reproduce_command(run: RunRecord) -> str:
     """The command line that repeats a run."""
-    words = ["clare", "train", str(run.preset["name"]), "--method", run.method, "--seed", str(run.preset["seed"])]
+    method = run.preset.get("method")
+    # A method of one's own is found by its file and class, not by the name it gives itself.
+    given = str(method.get("name", run.method)) if isinstance(method, dict) else run.method
+    words = ["clare", "train", str(run.preset["name"]), "--method", given, "--seed", str(run.preset["seed"])]
     for override in run.preset.get("overrides") or []:
         words += ["--set", str(override)]
     return shlex.join(words)

@@ -31,10 +31,11 @@ class StartEvent:
 
 @dataclass(frozen=True)
 class PhaseEvent:
-    """One training phase of one task, with the mean loss of each epoch."""
+    """One training phase of one task, with how many numbers it trained and the mean loss of each epoch."""
 
     task: int
     phase: str
+    num_trained: int | None
     loss: tuple[float, ...]
     seconds: float
 
@@ -53,8 +54,8 @@ class TaskEvent:
     num_free: int | None
     learn_seconds: float
     evaluate_seconds: float
-    num_trainable: int | None
     num_stored: int | None
+    passes_per_image: int | None
 
     @property
     def seconds(self) -> float:
@@ -78,6 +79,21 @@ class RunRecord:
     def method(self) -> str:
         """The name of the method that was run."""
         return self.start.method
+
+    @property
+    def num_trained(self) -> int | None:
+        """The most numbers that any phase trained; none when nothing is known, 0 when nothing was trained."""
+        counts = [phase.num_trained for phase in self.phases]
+        known = [count for count in counts if count is not None]
+        return None if len(known) < len(counts) else max(known, default=0)
+
+    @property
+    def head(self) -> str:
+        """How the head's rows come about, such as `cosine, aligned`; runs that differ in it are no equals."""
+        method = self.preset.get("method")
+        head = method.get("head") if isinstance(method, dict) else None
+        parts = [str(head[key]) for key in ("form", "strategy") if key in head] if isinstance(head, dict) else []
+        return ", ".join(parts)
 
     @property
     def num_classes_seen(self) -> tuple[int, ...]:
@@ -231,6 +247,7 @@ def _phase_event(event: Mapping[str, Any]) -> PhaseEvent:
     return PhaseEvent(
         task=int(event["task"]),
         phase=str(event["phase"]),
+        num_trained=event.get("trained"),
         loss=tuple(map(_number, event["loss"])),
         seconds=float(event["seconds"]),
     )
@@ -254,8 +271,8 @@ def _task_event(event: Mapping[str, Any]) -> TaskEvent:
         num_free=capacity.get("free"),
         learn_seconds=float(seconds["learn"]),
         evaluate_seconds=float(seconds["evaluate"]),
-        num_trainable=parameters.get("trainable"),
         num_stored=parameters.get("stored"),
+        passes_per_image=parameters.get("passes_per_image"),
     )
 
 

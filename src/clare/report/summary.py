@@ -1,19 +1,61 @@
-"""The figures of all runs as one JSON file for other programs."""
+"""The figures of all methods and runs as one JSON file for other programs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from clare.files import write_json
+from clare.metrics.bootstrap import Interval
 from clare.report.compare import choose_reference, compare
+from clare.report.groups import Standing, rank
 from clare.report.record import RunRecord
+from clare.report.standings import Failure
 
 
-def write_summary(runs: Sequence[RunRecord], folder: Path, reference: str | None = None, seed: int = 0) -> Path:
-    """Write `summary.json`: for each method its figures, and its differences to the reference with their bounds."""
+def write_summary(
+    runs: Sequence[RunRecord],
+    folder: Path,
+    reference: str | None = None,
+    seed: int = 0,
+    ranking: Mapping[str, Sequence[Standing]] | None = None,
+    failures: Sequence[Failure] = (),
+) -> Path:
+    """Write `summary.json`: each method's figures over its seeds, costs, difference to the reference, and runs."""
     path = folder / "summary.json"
-    write_json(path, summary_of(runs, reference, seed))
+    ranking = rank(runs, reference, seed) if ranking is None else ranking
+    by_run = summary_of(runs, reference, seed)
+    labels = dict(zip((run.folder for run in runs), by_run, strict=True))
+    difference = f"difference_to_{choose_reference(runs, reference)}"
+    standings = {each.group.label: each for standings in ranking.values() for each in standings}
+    order = {run.folder: index for index, run in enumerate(runs)}
+    summary: dict[str, dict[str, Any]] = {}
+    for label, standing in sorted(standings.items(), key=lambda item: order[item[1].group.runs[0].folder]):
+        own = {labels[run.folder]: by_run[labels[run.folder]] for run in standing.group.runs}
+        summary[label] = {**_figures(standing), "runs": own}
+        if standing.interval:
+            summary[label][difference] = {"final_accuracy": _bounds(standing.interval)}
+    summary |= {failure.label: {"failed": failure.reason} for failure in failures}
+    write_json(path, summary)
     return path
+
+
+def _figures(standing: Standing) -> dict[str, Any]:
+    """What a method reached over its seeds, and what it costs."""
+    group = standing.group
+    deviations = {name: _rounded(spread.deviation) for name, spread in group.figures.items()}
+    return {
+        "method": group.method,
+        "head": group.head,
+        "is_bound": standing.is_bound,
+        "seeds": group.seeds,
+        "finished": all(run.finished for run in group.counted),
+        **{name: _rounded(spread.mean) for name, spread in group.figures.items()},
+        "deviation": deviations if len(group.counted) > 1 else None,
+        "num_trained": group.num_trained,
+        "num_stored": group.num_stored,
+        "passes_per_image": group.passes_per_image,
+        "seconds": round(group.seconds, 3),
+    }
 
 
 def summary_of(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> dict[str, dict[str, Any]]:
@@ -29,9 +71,16 @@ def summary_of(runs: Sequence[RunRecord], reference: str | None = None, seed: in
             "seed": each.run.preset["seed"],
         }
         if each.intervals:
-            figures[f"difference_to_{method}"] = {
-                name: [round(bound, 6) for bound in (interval.difference, interval.low, interval.high)]
-                for name, interval in each.intervals.items()
-            }
+            figures[f"difference_to_{method}"] = {name: _bounds(interval) for name, interval in each.intervals.items()}
         summary[each.label] = figures
     return summary
+
+
+def _bounds(interval: Interval) -> list[float]:
+    """A difference and its bounds, rounded to six digits."""
+    return [round(bound, 6) for bound in (interval.difference, interval.low, interval.high)]
+
+
+def _rounded(value: float | None) -> float | None:
+    """Six digits of what was measured."""
+    return None if value is None else round(value, 6)

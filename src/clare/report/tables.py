@@ -18,11 +18,12 @@ NONE = "-"
 
 @dataclass(frozen=True)
 class Sheet:
-    """A titled table of strings; the first column names the row, the others are figures."""
+    """A titled table of strings; the first column names the row, the others are figures; marked rows stand out."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    marked: frozenset[int] = frozenset()
 
 
 def percent(value: float | None) -> str:
@@ -33,6 +34,18 @@ def percent(value: float | None) -> str:
 def points(interval: Interval) -> str:
     """A difference in percentage points with its interval."""
     return f"{100 * interval.difference:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+
+
+def count(number: int | None) -> str:
+    """A count with two or three digits."""
+    if number is None:
+        return NONE
+    for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")):
+        if number >= 10 * size:
+            return f"{number / size:.0f} {letter}"
+        if number >= size:
+            return f"{number / size:.1f} {letter}"
+    return str(number)
 
 
 def duration(seconds: float) -> str:
@@ -81,7 +94,8 @@ def comparison_sheet(comparisons: Sequence[Comparison], differences: Sequence[St
         rows.append(tuple(cells))
     names = {"average_accuracy": "Average", "final_accuracy": "Final", "forgetting": "Forgetting"}
     header = ("Method", *(names[name] for name in STATISTICS), *(f"Δ {names[name].lower()}" for name in differences))
-    return Sheet("Comparison in percent, differences in points", header, tuple(rows))
+    marked = frozenset(index for index, each in enumerate(comparisons) if each.note == "reference")
+    return Sheet("Comparison in percent, differences in points", header, tuple(rows), marked)
 
 
 def phase_sheet(run: RunRecord) -> Sheet:
@@ -112,13 +126,14 @@ def comparison_table(runs: Sequence[RunRecord], reference: str | None = None, se
 
 def to_rich(sheet: Sheet) -> Table:
     """Show a sheet as a rich table."""
-    table = Table(title=Text(sheet.title), box=box.SIMPLE_HEAD)
+    table = Table(title=Text(sheet.title), box=box.SIMPLE_HEAD, pad_edge=False)
     for column, name in enumerate(sheet.header):
         justify: Literal["left", "right"] = "right" if column else "left"
         table.add_column(Text(name), justify=justify, no_wrap=column > 0)
-    for row in sheet.rows:
+    for index, row in enumerate(sheet.rows):
         # Text, not str: rich would take brackets in a name for markup.
-        table.add_row(*(Text(cell.replace(" [", "\n[")) for cell in row))
+        cells = [Text(cell.replace(" [", "\n[").replace(" ±", "\n±")) for cell in row]
+        table.add_row(*cells, style="bold" if index in sheet.marked else None)
     return table
 
 
@@ -137,7 +152,10 @@ def to_text(sheet: Sheet) -> str:
 def to_markdown(sheet: Sheet) -> str:
     """Show a sheet as a Markdown table."""
     rule = "|".join(["", ":---", *["---:"] * (len(sheet.header) - 1), ""])
-    shown = [f"| {' | '.join(map(_escape_markdown, line))} |" for line in (sheet.header, *sheet.rows)]
+    lines = [[_escape_markdown(cell) for cell in line] for line in (sheet.header, *sheet.rows)]
+    for index in sheet.marked:
+        lines[1 + index][0] = f"**{lines[1 + index][0]}**"
+    shown = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([f"**{_escape_markdown(sheet.title)}**", "", shown[0], rule, *shown[1:]]) + "\n"
 
 

@@ -13,8 +13,10 @@ from pydantic import Field
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
-from clare.backbones.attach import replace_blocks
+from clare.backbones.attach import replace_blocks, restore_blocks
+from clare.backbones.stages import attended, mlp_update
 from clare.settings import Settings
+from clare.tuners.tuner import Tuner
 
 
 class AdapterSettings(Settings):
@@ -38,17 +40,22 @@ class AdaptedBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Run attention, then the MLP and the adapter side by side on the same residual stream."""
         block = self.block
-        x = x + block.drop_path1(block.ls1(block.attn(block.norm1(x))))
-        update: Tensor = block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
-        return x + update + self._adapter[0].branch(self.index, x)
+        if not self._adapter[0].is_active:
+            outputs: Tensor = block(x)
+            return outputs
+        x = attended(block, x)
+        return x + mlp_update(block, x) + self._adapter[0].branch(self.index, x)
 
 
-class FlatAdapter(nn.Module):
+class FlatAdapter(Tuner):
     """All adapter coordinates as one flat parameter, beside their initial values."""
 
     initial: Tensor
 
-    def __init__(self, vit: VisionTransformer, settings: AdapterSettings, generator: torch.Generator) -> None:
+    def __init__(
+        self, vit: VisionTransformer, settings: AdapterSettings, generator: torch.Generator, keeps_initial: bool = True
+    ) -> None:
+        """Attach an adapter to every block; its initial values are saved with it only where they are to be kept."""
         super().__init__()
         self.settings = settings
         width, hidden = int(vit.embed_dim), settings.bottleneck
@@ -57,7 +64,7 @@ class FlatAdapter(nn.Module):
         self.block_size = sum(math.prod(shape) for shape in self.shapes)
         initial = initial_values(self.num_blocks, width, hidden, generator)
         self.values = nn.Parameter(initial.clone(), requires_grad=False)
-        self.register_buffer("initial", initial)
+        self.register_buffer("initial", initial, persistent=keeps_initial)
         self._weights: list[tuple[Tensor, ...]] = []
         replace_blocks(vit, lambda block, index: AdaptedBlock(block, self, index))
 
@@ -75,6 +82,15 @@ class FlatAdapter(nn.Module):
             yield
         finally:
             self._weights = []
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a forward pass is adapted."""
+        return len(self._weights) > 0
+
+    def detach(self, vit: VisionTransformer) -> None:
+        """Put the bare blocks back."""
+        restore_blocks(vit)
 
     def branch(self, index: int, x: Tensor) -> Tensor:
         """Return scale * up(dropout(relu(down(x)))) of one block."""

@@ -1,4 +1,4 @@
-"""The cosine head: its losses over padded blocks, its logits, and its three ways to finish a task."""
+"""The head: its losses over padded blocks, its logits, and its three ways to finish a task."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clare.errors import SettingsError
-from clare.heads.cosine import CosineHead, GaussianFeatures, HeadSettings
+from clare.heads.head import GaussianFeatures, Head, HeadSettings, LinearHeadSettings
 from clare.heads.statistics import class_sums, gaussian_factors
 from clare.settings import build_settings
 from clare.steps import Pass, Phase, Result
@@ -20,8 +20,8 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def make_head(**settings: object) -> CosineHead:
-    return CosineHead(NUM_FEATURES, HeadSettings.model_validate(settings))
+def make_head(**settings: object) -> Head:
+    return Head(NUM_FEATURES, HeadSettings.model_validate(settings))
 
 
 def sample(num_samples: int, seed: int = 0) -> Tensor:
@@ -242,3 +242,47 @@ def test_drawn_features_are_seeded_and_new_in_every_epoch() -> None:
 def test_an_unknown_strategy_is_refused_with_the_three_there_are() -> None:
     with pytest.raises(SettingsError, match=r"head\.strategy.*'mean'.*trained.*prototype.*aligned"):
         build_settings(HeadSettings, {"strategy": "mean"}, "method.head")
+
+
+def test_a_linear_heads_logits_are_products_and_biases() -> None:
+    head = Head(NUM_FEATURES, LinearHeadSettings())
+    head.open_block(3, generator(0))
+    features, labels = sample(4), torch.tensor([0, 2, 1, 2])
+    by_hand = features @ head.block[:, :-1].T + head.block[:, -1]
+    torch.testing.assert_close(head.block_logits(features), by_hand)
+    torch.testing.assert_close(head.block_loss(features, labels), F.cross_entropy(by_hand, labels, reduction="none"))
+    assert list(head.finish(3)) == []
+    torch.testing.assert_close(head.logits(features), by_hand)
+    assert head.scale == 1
+    head.resize(5, 7)
+    assert (head.rows.shape, head.block.shape) == ((5, NUM_FEATURES + 1), (7, NUM_FEATURES + 1))
+
+
+def test_aligned_linear_rows_start_as_they_were_trained() -> None:
+    head = Head(NUM_FEATURES, LinearHeadSettings(strategy="aligned"))
+    head.open_block(2, generator(0))
+    trained = head.block.detach().clone()
+    features, labels = sample(8), torch.arange(8) % 2
+    finishing = head.finish(2)
+    assert isinstance(next(finishing), Pass)
+    phase = finishing.send(class_sums(features, labels, torch.ones(8), 2, outer=True))
+    assert isinstance(phase, Phase)
+    assert torch.equal(head.rows, trained)
+    assert phase.groups[0].parameter is head.rows
+
+
+def test_class_means_are_refused_as_linear_rows() -> None:
+    with pytest.raises(SettingsError, match="class means are no linear rows; use trained, aligned"):
+        build_settings(HeadSettings, {"form": "linear"}, "head")
+
+
+def test_a_learnt_scale_is_trained_with_the_rows_and_starts_anew() -> None:
+    head = make_head(learnt_scale=True)
+    head.open_block(3, generator(0))
+    assert [group.parameter for group in head.groups()] == [head.block, head.factor]
+    head.factor.data.fill_(4)
+    features = sample(5)
+    torch.testing.assert_close(head.block_logits(features), 4 * cosines(features, head.block))
+    head.open_block(3, generator(1))
+    assert float(head.factor) == 1
+    assert [group.parameter.shape for group in make_head().groups()] == [(0, NUM_FEATURES)]

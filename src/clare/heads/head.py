@@ -1,6 +1,7 @@
-"""A cosine classifier that grows by the rows of each task, and the three ways its new rows come about.
+"""A classifier that grows by the rows of each task, and the three ways its new rows come about.
 
-Shapes: B samples, K classes so far, M places in the block of the current task, D features.
+Shapes: B samples, K classes so far, M places in the block of the current task, D features, W numbers in a row:
+D of a cosine row, D + 1 of a linear one, whose last number is its bias.
 """
 
 import math
@@ -8,7 +9,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from clare.heads.statistics import class_means, class_sums, gaussian_factors
@@ -19,12 +20,19 @@ from clare.steps import Group, Learning, Pass, Phase, Sgd
 class HeadSettings(Settings):
     """How the classifier's rows are made."""
 
+    form: Literal["cosine", "linear"] = Field(
+        "cosine", description="Logits are cosines with the rows, or products with the rows plus a bias."
+    )
     strategy: Literal["trained", "prototype", "aligned"] = Field(
         "prototype",
         description="Rows as training left them, class means of the finished adapter's features, "
         "or rows re-trained on features drawn from one Gaussian per class.",
     )
     scale: float = Field(20.0, gt=0, le=1000, description="Factor on the cosines in the training loss.")
+    learnt_scale: bool = Field(
+        False,
+        description="Learn the factor of a task's training together with its rows, from 1 on, for each task anew.",
+    )
     align_epochs: int = Field(10, ge=1, le=1000, description="Epochs of re-training the rows (aligned).")
     align_samples: int = Field(64, ge=1, le=100_000, description="Features drawn per class and epoch (aligned).")
     align_learning_rate: float = Field(
@@ -33,8 +41,28 @@ class HeadSettings(Settings):
     align_batch_size: int = Field(256, ge=1, le=1_000_000, description="Batch size of re-training the rows (aligned).")
     shrinkage: float = Field(0.2, ge=0, le=1, description="Weight of the identity in the class covariances (aligned).")
 
+    @model_validator(mode="after")
+    def _rows_fit_the_form(self) -> "HeadSettings":
+        """Refuse class means as the rows of a linear head."""
+        if self.form == "linear" and self.strategy == "prototype":
+            raise ValueError("the strategy is prototype, but class means are no linear rows; use trained, aligned")
+        return self
 
-class CosineHead(nn.Module):
+
+class LinearHeadSettings(HeadSettings):
+    """A linear classifier whose rows stay as they were trained."""
+
+    form: Literal["cosine", "linear"] = Field(
+        "linear", description="Logits are cosines with the rows, or products with the rows plus a bias."
+    )
+    strategy: Literal["trained", "prototype", "aligned"] = Field(
+        "trained",
+        description="Rows as training left them, class means (cosine form only), "
+        "or rows re-trained on features drawn from one Gaussian per class.",
+    )
+
+
+class Head(nn.Module):
     """Finished rows of all classes so far, and a padded block of rows for the task being learnt."""
 
     means: Tensor
@@ -45,8 +73,11 @@ class CosineHead(nn.Module):
         super().__init__()
         self.settings = settings
         self.num_features = num_features
-        self.rows = nn.Parameter(torch.zeros(0, num_features), requires_grad=False)
-        self.block = nn.Parameter(torch.zeros(0, num_features), requires_grad=False)
+        self.row_size = num_features + (settings.form == "linear")
+        self.rows = nn.Parameter(torch.zeros(0, self.row_size), requires_grad=False)
+        self.block = nn.Parameter(torch.zeros(0, self.row_size), requires_grad=False)
+        if settings.learnt_scale:
+            self.factor = nn.Parameter(torch.ones(()), requires_grad=False)
         self.register_buffer("closed", torch.zeros(0), persistent=False)
         self.register_buffer("means", torch.zeros(0, num_features))
         self.register_buffer("factors", torch.zeros(0, num_features, num_features))
@@ -56,18 +87,36 @@ class CosineHead(nn.Module):
         """Classes with a finished row."""
         return len(self.rows)
 
+    @property
+    def scale(self) -> float:
+        """Factor that turns logits over all classes into the arguments of a softmax."""
+        return self.settings.scale if self.settings.form == "cosine" else 1.0
+
+    def scores(self, features: Tensor, rows: Tensor) -> Tensor:
+        """Return cosines with the rows, or products with them plus their biases, in the precision of the rows."""
+        # Half precision has steps of 0.004 near one, in which the cosines of many classes tie.
+        with torch.autocast(rows.device.type, enabled=False):
+            features = features.to(rows.dtype)
+            if self.settings.form == "cosine":
+                return F.normalize(features, dim=1) @ F.normalize(rows, dim=1).T
+            return F.linear(features, rows[:, :-1], rows[:, -1])
+
     def logits(self, features: Tensor) -> Tensor:
-        """Return cosines with the rows of all classes so far, shape (B, K)."""
-        return F.normalize(features, dim=1) @ F.normalize(self.rows, dim=1).T
+        """Return the scores of all classes so far, shape (B, K)."""
+        return self.scores(features, self.rows)
+
+    def block_logits(self, features: Tensor) -> Tensor:
+        """Return the scaled scores of the current task's classes, shape (B, M); places without a class are closed."""
+        scale = self.factor if self.settings.learnt_scale else self.scale
+        return scale * self.scores(features, self.block) + self.closed
 
     def block_loss(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the classes of the current task alone."""
-        cosines = F.normalize(features, dim=1) @ F.normalize(self.block, dim=1).T
-        return F.cross_entropy(self.settings.scale * cosines + self.closed, labels, reduction="none")
+        return F.cross_entropy(self.block_logits(features), labels, reduction="none")
 
     def row_loss(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over all classes so far."""
-        return F.cross_entropy(self.settings.scale * self.logits(features), labels, reduction="none")
+        return F.cross_entropy(self.scale * self.logits(features), labels, reduction="none")
 
     def open_block(self, num_new: int, generator: torch.Generator) -> None:
         """Draw fresh rows for a task; the block keeps its size when it is large enough, so shapes stay the same."""
@@ -77,11 +126,17 @@ class CosineHead(nn.Module):
         self.block.data.copy_(rows)
         self.closed.zero_()
         self.closed[num_new:] = -math.inf
+        if self.settings.learnt_scale:
+            self.factor.data.fill_(1)
+
+    def groups(self) -> list[Group]:
+        """Return what a task trains of the head: its block, and its factor where that is learnt."""
+        return [Group(self.block), *([Group(self.factor)] if self.settings.learnt_scale else [])]
 
     def reserve(self, num_rows: int) -> None:
         """Make the block hold at least this many rows; known in advance, its shape never changes between tasks."""
         if num_rows > len(self.block):
-            self.block = nn.Parameter(self.rows.new_zeros(num_rows, self.num_features), requires_grad=False)
+            self.block = nn.Parameter(self.rows.new_zeros(num_rows, self.row_size), requires_grad=False)
             self.closed = self.rows.new_zeros(num_rows)
 
     def append(self, rows: Tensor) -> None:
@@ -90,25 +145,26 @@ class CosineHead(nn.Module):
 
     def finish(self, num_new: int) -> Learning:
         """Turn the task's block into finished rows by the chosen strategy."""
-        strategy = self.settings.strategy
-        if strategy == "trained":
+        settings = self.settings
+        if settings.strategy == "trained":
             self.append(self.block.data[:num_new])
             return
 
         def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-            return class_sums(features, labels, weights, num_new, outer=strategy == "aligned")
+            return class_sums(features, labels, weights, num_new, outer=settings.strategy == "aligned")
 
         sums = yield Pass("statistics", statistic)
-        self.append(class_means(sums))
-        if strategy == "aligned":
+        self.append(class_means(sums) if settings.form == "cosine" else self.block.data[:num_new])
+        if settings.strategy == "aligned":
             self.means = torch.cat([self.means, class_means(sums).to(self.means)])
-            self.factors = torch.cat([self.factors, gaussian_factors(sums, self.settings.shrinkage).to(self.factors)])
+            self.factors = torch.cat([self.factors, gaussian_factors(sums, settings.shrinkage).to(self.factors)])
             yield self._alignment()
 
     def _alignment(self) -> Phase:
-        """Ask for a training of all rows, from the class means, on features drawn from the class Gaussians."""
+        """Ask for a training of all rows on features drawn from the class Gaussians; cosine rows start at the means."""
         settings = self.settings
-        self.rows.data.copy_(F.normalize(self.means, dim=1))
+        if settings.form == "cosine":
+            self.rows.data.copy_(F.normalize(self.means, dim=1))
         return Phase(
             "align",
             settings.align_epochs,
@@ -123,9 +179,9 @@ class CosineHead(nn.Module):
         """Make room for saved rows before they are loaded; a block of the right size stays where it is."""
         size = self.num_features
         if block_size != len(self.block):
-            self.block = nn.Parameter(self.rows.new_zeros(block_size, size), requires_grad=False)
+            self.block = nn.Parameter(self.rows.new_zeros(block_size, self.row_size), requires_grad=False)
             self.closed = self.rows.new_zeros(block_size)
-        self.rows = nn.Parameter(self.rows.new_zeros(num_classes, size), requires_grad=False)
+        self.rows = nn.Parameter(self.rows.new_zeros(num_classes, self.row_size), requires_grad=False)
         num_gaussians = num_classes if self.settings.strategy == "aligned" else 0
         self.means = self.means.new_zeros(num_gaussians, size)
         self.factors = self.factors.new_zeros(num_gaussians, size, size)

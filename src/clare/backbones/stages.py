@@ -1,0 +1,56 @@
+"""The stages of a plain timm ViT from image to feature, for tuners that do more between them than a wrapper can.
+
+Shapes: B images, N tokens, D width of the residual stream.
+"""
+
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import Tensor
+
+from clare.errors import BackboneError
+
+
+def embed(vit: VisionTransformer, images: Tensor) -> Tensor:
+    """Return the tokens that enter the first block, shape (B, N, D)."""
+    tokens: Tensor = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))
+    return tokens
+
+
+def attended(block: Block, tokens: Tensor) -> Tensor:
+    """Return the residual stream after a block's attention."""
+    update: Tensor = block.drop_path1(block.ls1(block.attn(block.norm1(tokens))))
+    return tokens + update
+
+
+def mlp_update(block: Block, tokens: Tensor) -> Tensor:
+    """Return what a block's MLP adds to the residual stream after the attention."""
+    update: Tensor = block.drop_path2(block.ls2(block.mlp(block.norm2(tokens))))
+    return update
+
+
+def pooled(vit: VisionTransformer, tokens: Tensor) -> Tensor:
+    """Return the features of the tokens that leave the last block, shape (B, D)."""
+    features: Tensor = vit.forward_head(vit.norm(tokens), pre_logits=True)
+    return features
+
+
+def run_blocks(vit: VisionTransformer, tokens_BND: Tensor) -> Tensor:
+    """Return the tokens after all blocks and the final norm, shape (B, N, D)."""
+    tokens: Tensor = vit.norm(vit.blocks(tokens_BND))
+    return tokens
+
+
+def mean_feature(vit: VisionTransformer, tokens_BND: Tensor) -> Tensor:
+    """Return the mean of some final tokens as a feature, shape (B, D); a ViT that normalises after pooling does so."""
+    feature: Tensor = vit.fc_norm(tokens_BND.mean(1))
+    return feature
+
+
+def class_position(vit: VisionTransformer) -> Tensor:
+    """Return the position embedding of the class token, shape (D,)."""
+    if vit.pos_embed is None or vit.no_embed_class or not vit.has_class_token:
+        raise BackboneError(
+            "the backbone's class token has no position embedding that prompts could take over; "
+            "set `method.prompt_position` to none"
+        )
+    position: Tensor = vit.pos_embed[0, 0]
+    return position

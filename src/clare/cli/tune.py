@@ -1,0 +1,184 @@
+"""`clare tune`: the same number of trials for every method, on validation images alone."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from clare.cli.compare import check_processes
+from clare.cli.jobs import Job, Reasons, is_first_rank, run_jobs
+from clare.cli.trials import Trial, draw_trials
+from clare.data.stream import StreamSettings, task_sizes
+from clare.errors import SettingsError
+from clare.files import write_json, write_text
+from clare.metrics.summary import summarise
+from clare.presets.load import make_experiment, parse_override
+from clare.presets.write import table_lines
+from clare.report.record import read_run
+from clare.report.tables import Sheet, percent, to_rich
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one trial reached on the validation images, or why it failed."""
+
+    method: str
+    trial: Trial
+    average_accuracy: float | None
+    final_accuracy: float | None
+    seconds: float
+    error: str | None
+
+    @property
+    def score(self) -> tuple[float, float]:
+        """What the best trial has most of."""
+        if self.final_accuracy is None or self.average_accuracy is None:
+            return -math.inf, -math.inf
+        return self.final_accuracy, self.average_accuracy
+
+
+def tune_command(
+    console: Console,
+    preset: str,
+    methods: list[str],
+    num_trials: int,
+    overrides: list[str],
+    seed: int | None,
+    num_tasks: int | None,
+    out: Path | None,
+    num_processes: int,
+) -> list[str]:
+    """Run all trials, write `tune.json` and a preset with the best settings, and return which methods have none."""
+    check_processes(num_processes)
+    if not methods:
+        raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
+    words = validation_overrides(preset, methods[0], overrides, num_tasks)
+    trials = {method: draw_trials(preset, method, words, seed, num_trials) for method in methods}
+    name = trials[methods[0]][0].experiment.name
+    root = out or Path("runs") / f"{name}-tune"
+    for method, drawn in trials.items():
+        if len(drawn) < num_trials:
+            console.print(f"{method}: {len(drawn)} of {num_trials} trials, there is no more to try", highlight=False)
+    jobs = [
+        Job(trial.label, preset, trial.experiment, root / "trials" / trial.label)
+        for drawn in trials.values()
+        for trial in drawn
+    ]
+    reasons = run_jobs(console, jobs, num_processes, lambda job: None)
+    if not is_first_rank():
+        return []
+    results = {method: [_result(method, trial, root, reasons) for trial in drawn] for method, drawn in trials.items()}
+    best = {
+        method: max(found, key=lambda result: result.score)
+        for method, found in results.items()
+        if any(result.error is None for result in found)
+    }
+    for method, found in results.items():
+        console.print(to_rich(_sheet(method, found, best.get(method))))
+    _write_trials(root / "tune.json", preset, overrides, num_tasks, results, best)
+    path = root / f"{name}-tuned.toml"
+    write_text(path, tuned_preset(preset, {method: result.trial.settings for method, result in best.items()}))
+    console.print(f"tuned preset: {path}", soft_wrap=True, highlight=False)
+    lost = [method for method in methods if method not in best]
+    return [f"no trial of {method} came to its end: {results[method][0].error}" for method in lost]
+
+
+def validation_overrides(preset: str, method: str, overrides: Sequence[str], num_tasks: int | None) -> list[str]:
+    """Return the overrides of every trial: test images are out of reach, and the stream ends where it is told to."""
+    for override in overrides:
+        stream = parse_override(override).get("stream")
+        if isinstance(stream, dict) and stream.get("evaluate_on", "validation") != "validation":
+            raise SettingsError(
+                f"--set {override} would tune on test images; leave it out: tuning looks at validation images alone"
+            )
+    words = [*overrides, "stream.evaluate_on=validation"]
+    if num_tasks is not None:
+        stream_settings = make_experiment(preset, method, words).stream
+        words.append(f"stream.num_classes={num_classes_of(stream_settings, num_tasks)}")
+    return words
+
+
+def num_classes_of(stream: StreamSettings, num_tasks: int) -> int:
+    """Return how many classes the first tasks of a stream have."""
+    first = stream.first or stream.increment
+    num_classes = first + (num_tasks - 1) * stream.increment
+    if stream.num_classes is None:
+        return num_classes
+    all_tasks = len(task_sizes(stream.num_classes, first, stream.increment))
+    if num_tasks > all_tasks:
+        raise SettingsError(
+            f"--tasks got {num_tasks}, but the preset's stream has {all_tasks}; ask for at most so many"
+        )
+    return min(num_classes, stream.num_classes)
+
+
+def _result(method: str, trial: Trial, root: Path, reasons: Reasons) -> Result:
+    """Read what a trial reached."""
+    if trial.label in reasons:
+        return Result(method, trial, None, None, 0.0, reasons[trial.label])
+    figures = summarise(read_run(root / "trials" / trial.label))
+    return Result(method, trial, figures["average_accuracy"], figures["final_accuracy"], figures["seconds"], error=None)
+
+
+def _sheet(method: str, results: Sequence[Result], best: Result | None) -> Sheet:
+    """The trials of one method, the best first."""
+    ranked = sorted(results, key=lambda result: result.score, reverse=True)
+    rows = tuple(
+        (
+            ", ".join(f"{key} {value}" for key, value in result.trial.settings.items()) or "nothing to tune",
+            percent(result.average_accuracy),
+            "failed" if result.error else percent(result.final_accuracy),
+        )
+        for result in ranked
+    )
+    marked = frozenset(index for index, result in enumerate(ranked) if result is best)
+    return Sheet(f"{method}: trials on validation images, in percent", ("Settings", "Average", "Final"), rows, marked)
+
+
+def _write_trials(
+    path: Path,
+    preset: str,
+    overrides: Sequence[str],
+    num_tasks: int | None,
+    results: Mapping[str, Sequence[Result]],
+    best: Mapping[str, Result],
+) -> None:
+    """Write all trials with their settings and scores, and which were chosen."""
+    trials = []
+    for result in (result for found in results.values() for result in found):
+        entry: dict[str, Any] = {"method": result.method, "settings": result.trial.settings}
+        if result.error:
+            trials.append({**entry, "error": result.error})
+            continue
+        scores = {"average_accuracy": result.average_accuracy, "final_accuracy": result.final_accuracy}
+        trials.append({**entry, **scores, "seconds": round(result.seconds, 1)})
+    finished = [path.parent / "trials" / result.trial.label for result in best.values()]
+    write_json(
+        path,
+        {
+            "preset": preset,
+            "seed": next(iter(results.values()))[0].trial.experiment.seed,
+            "evaluate_on": "validation",
+            "chosen_by": "final_accuracy",
+            "overrides": list(overrides),
+            "num_tasks": num_tasks,
+            "environment": dict(read_run(finished[0]).environment) if finished else None,
+            "trials": trials,
+            "chosen": {method: result.trial.settings for method, result in best.items()},
+        },
+    )
+
+
+def tuned_preset(preset: str, chosen: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a preset that extends another with the chosen settings of each method."""
+    parent = str(Path(preset).resolve()) if preset.endswith(".toml") else preset
+    lines = ["# Chosen by final accuracy on validation images; tune.json holds all trials."]
+    lines += [f"extends = {json.dumps(parent, ensure_ascii=False)}"]
+    for method, settings in chosen.items():
+        if settings:
+            lines += table_lines(method, settings)
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""What every method promises, as plain functions on a tiny stream and a tiny random backbone."""

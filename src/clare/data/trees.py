@@ -1,0 +1,150 @@
+"""Image trees, root/{train,test}/<class>/*, from files to stores."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from clare.data.cache import Decoded, StaleCache, cache_folder, fingerprint, open_or_write, read_cache
+from clare.data.decode import Decoder, Form, Room, append_all, gpu_decoder, measure, read_images
+from clare.data.folders import image_paths, subfolders
+from clare.data.placement import Machine, Notice, Placement, allocate, choose_placement, place_images
+from clare.data.settings import DataSettings
+from clare.data.store import ImageStore, LabelledImages, num_store_bytes
+from clare.errors import DataError
+
+# A canvas this much larger than the mean image wastes most of the work on padding.
+MAX_PADDING = 4
+
+
+@dataclass(frozen=True)
+class Files:
+    """The image files of one part of a tree, class by class."""
+
+    folder: Path
+    classes: tuple[str, ...]
+    paths: list[Path]
+    labels: list[int]
+
+
+def list_tree(root: Path) -> tuple[Files, Files]:
+    """Find the training and the test images of a tree, in the order of their names."""
+    parts = [root / "train", root / "test"]
+    for folder in parts:
+        if not folder.is_dir():
+            raise DataError(f"there is no folder '{folder}'; expected {root}/{{train,test}}/<class>/<image>")
+    classes, test_classes = (subfolders(folder) for folder in parts)
+    if not classes:
+        raise DataError(f"there is no class folder in '{parts[0]}'; expected {root}/{{train,test}}/<class>/<image>")
+    if classes != test_classes:
+        raise DataError(_difference(root, set(classes), set(test_classes)))
+    train, test = (_list_part(folder, tuple(classes)) for folder in parts)
+    return train, test
+
+
+def _list_part(folder: Path, classes: tuple[str, ...]) -> Files:
+    """Find the images of every class."""
+    found = [image_paths(folder / name) for name in classes]
+    labels = [label for label, paths in enumerate(found) for _ in paths]
+    return Files(folder, classes, [path for paths in found for path in paths], labels)
+
+
+def _difference(root: Path, train: set[str], test: set[str]) -> str:
+    """Say which classes only one of the two parts has."""
+    only = [
+        f"only {part} has {', '.join(repr(name) for name in sorted(names)[:5])}{', ...' if len(names) > 5 else ''}"
+        for part, names in (("train", train - test), ("test", test - train))
+        if names
+    ]
+    return f"train and test under '{root}' have different classes: {' and '.join(only)}; give both the same folders"
+
+
+class TreeReader:
+    """Reads the parts of a tree in the form and to the place that the settings ask for."""
+
+    def __init__(self, settings: DataSettings, machine: Machine, notice: Notice) -> None:
+        self.settings, self.machine, self.notice = settings, machine, notice
+        self.form = Form(settings.channels, settings.store_size, settings.skip_bad_images)
+        self.decoder: Decoder | None = gpu_decoder(machine.device) if settings.decode == "gpu" else None
+
+    def read(self, parts: tuple[Files, ...]) -> list[tuple[LabelledImages, int]]:
+        """Return the labelled images of each part, and how many files were left out."""
+        found = [self._look_up(files) for files in parts]
+        rooms = [self._room(files, decoded) for files, decoded in zip(parts, found, strict=True)]
+        placement = choose_placement(self.settings.store, sum(room.num_bytes for room in rooms), self.machine)
+        return [
+            self._labelled(files, decoded or self._decode(files, room, placement), placement)
+            for files, decoded, room in zip(parts, found, rooms, strict=True)
+        ]
+
+    def _look_up(self, files: Files) -> Decoded | None:
+        """Return the images of a part if an earlier run left them; they are taken wherever they shall go."""
+        path = self._cache_path(files)
+        try:
+            return read_cache(path, self._fingerprint(files)) if path.exists() else None
+        except StaleCache:
+            return None
+
+    def _room(self, files: Files, decoded: Decoded | None) -> Room:
+        """Return the room that a part will take; a file grows as it is written, and needs no guess."""
+        if decoded is not None:
+            return Room(len(decoded.flat), 0)
+        return Room(0, 0) if self.settings.store == "mapped" else measure(files.paths, self.form)
+
+    def _decode(self, files: Files, room: Room, placement: Placement) -> Decoded:
+        """Decode the files of a part to where they are kept."""
+        if placement == "mapped":
+            return open_or_write(
+                self._cache_path(files),
+                self._fingerprint(files),
+                self.form.channels,
+                lambda: read_images(files.paths, self.form, self.decoder),
+                self.notice,
+            )
+        # Images of different sizes end with a spare row, which is no longer than the longest side.
+        flat = allocate(room.num_bytes + room.longest_side, placement, self.machine.device)
+        end = 0
+
+        def append(image: torch.Tensor) -> None:
+            nonlocal end
+            start, end = end, end + image.numel()
+            if end > room.num_bytes:
+                raise DataError(f"an image in '{files.folder}' grew while it was read; try again when nobody writes")
+            flat[start:end].copy_(image.reshape(-1))
+
+        sizes, skipped = append_all(read_images(files.paths, self.form, self.decoder), append)
+        return Decoded(flat[: num_store_bytes(sizes, self.form.channels)], sizes, skipped, is_mapped=False)
+
+    def _labelled(self, files: Files, decoded: Decoded, placement: Placement) -> tuple[LabelledImages, int]:
+        """Label the images of a part; refuse a class of which no image could be read."""
+        skipped = set(decoded.skipped)
+        labels = [label for position, label in enumerate(files.labels) if position not in skipped]
+        for label in sorted(set(files.labels) - set(labels)):
+            name = files.folder / files.classes[label]
+            raise DataError(f"no image in '{name}' can be read; replace them or remove the class")
+        store = ImageStore(decoded.flat, decoded.sizes, self.form.channels, decoded.is_mapped)
+        self._warn_of_padding(files, store)
+        images = LabelledImages(store, torch.arange(len(store)), torch.tensor(labels, dtype=torch.int64))
+        return place_images(images, placement, self.machine.device), len(skipped)
+
+    def _warn_of_padding(self, files: Files, store: ImageStore) -> None:
+        """Tell how to save time where one large image makes every batch large."""
+        height, width = store.canvas_size
+        if len(store) * height * width > MAX_PADDING * int(store.sizes.prod(dim=1).sum()):
+            self.notice(
+                f"the images in '{files.folder}' differ much in size and all are padded to {height}x{width}; "
+                "set `data.store_size`, or remove the largest, to save time and memory"
+            )
+
+    def _cache_path(self, files: Files) -> Path:
+        """Return the file for a part of this tree in this form; changed images are written to the same."""
+        folder = cache_folder(self.settings.cache, os.environ)
+        form = (str(files.folder.resolve()), self.form.channels, self.form.store_size, self.settings.decode)
+        short = hashlib.sha256(repr(form).encode()).hexdigest()[:12]
+        return folder / f"{self.settings.dataset}-{files.folder.name}-{short}.pixels"
+
+    def _fingerprint(self, files: Files) -> str:
+        """Return the mark of the files as they are, and of the form that they are brought to."""
+        return fingerprint(files.folder, files.paths, {**vars(self.form), "decode": self.settings.decode})

@@ -1,0 +1,75 @@
+"""The programs of a run by kind: eager, or recorded once and replayed for every task."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Literal
+
+from torch import Tensor
+
+from clare.engine.capture import CapturedForward, CapturedStep
+from clare.engine.ranks import Ranks
+from clare.engine.step import TrainStep
+from clare.methods.base import Method
+from clare.steps import Phase
+
+Mode = Literal["off", "graph", "fused"]
+
+
+class Programs:
+    """Training steps and forward passes; a captured one is made at most once for each kind."""
+
+    def __init__(self, ranks: Ranks, mode: Mode, notice: Callable[[str], None]) -> None:
+        self.ranks, self.mode, self.notice = ranks, mode, notice
+        self.captured: dict[Hashable, CapturedStep | CapturedForward] = {}
+
+    def captures(self, method: Method) -> bool:
+        """Tell whether a method's programs are recorded: only where nothing it computes with changes its place."""
+        return self.mode != "off" and method.fixed_shapes
+
+    def captures_features(self, method: Method) -> bool:
+        """Tell whether a method's sweeps are recorded: not where its features grow from task to task."""
+        return self.captures(method) and not method.features_grow
+
+    def train_step(self, method: Method, phase: Phase) -> TrainStep:
+        """Return a step for this phase, ready to begin; images are worth recording, drawn features are not."""
+        if phase.data is not None or not self.captures(method):
+            return TrainStep(self.ranks, phase)
+        kind = ("train", phase.batch_size, replace(phase.optimizer, learning_rate=0.0), phase.clip_norm, _kind(phase))
+        step = self.captured.get(kind)
+        if step is None:
+            step = self.captured[kind] = CapturedStep(self.ranks, phase, self.mode == "fused", self.notice)
+        assert isinstance(step, CapturedStep)
+        step.begin(phase)
+        return step
+
+    def sweep_size(self, method: Method, num_images: int, batch_size: int) -> int:
+        """Return the batch size of a sweep: always the same when recorded, no larger than needed otherwise."""
+        return batch_size if self.captures_features(method) else min(batch_size, num_images)
+
+    def forward(self, method: Method, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """Return a function of the method without gradient; a recorded value is overwritten by the next call."""
+        if not self.captures_features(method):
+            with self.ranks.autocast():
+                return function(*inputs)
+        kind = (function.__name__, *(tuple(part.shape) for part in inputs))
+        program = self.captured.get(kind)
+        if program is None:
+            fused = self.mode == "fused"
+            program = self.captured[kind] = CapturedForward(self.ranks, function, inputs, fused, self.notice)
+        assert isinstance(program, CapturedForward)
+        return program(*inputs)
+
+
+def _kind(phase: Phase) -> Hashable:
+    """Return what makes a phase's step another program: its loss and the shape of its groups."""
+    groups = tuple(
+        (
+            id(group.parameter),
+            group.mask is not None,
+            (group.penalty.form, group.penalty.weight) if group.penalty else None,
+            group.decay_towards is not None,
+            group.rate_factor,
+        )
+        for group in phase.groups
+    )
+    return (phase.loss.__qualname__, groups)

@@ -1,0 +1,64 @@
+"""APER: the first task tunes the backbone; from then on class means of bare and tuned features side by side.
+
+Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models: Generalizability and Adaptivity are All
+You Need" (IJCV 2024).
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from clare.backbones.vit import Backbone
+from clare.heads.head import Head, HeadSettings
+from clare.methods.base import register
+from clare.methods.first_task import FirstTaskMethod, FirstTaskSettings
+from clare.steps import Learning, TaskInfo
+
+
+class AperSettings(FirstTaskSettings):
+    """The tuner, which is never left out: without one, the method is 'simplecil'."""
+
+    tuner: Literal["adapter", "ssf", "vpt-deep", "vpt-shallow"] = Field(
+        "adapter",
+        description="What the first task trains: an adapter beside every MLP, scales and shifts of all layers' outputs "
+        "(ssf), prompts for every block, or prompts for the first block.",
+    )
+
+    @field_validator("head")
+    @classmethod
+    def _not_trained(cls, head: HeadSettings) -> HeadSettings:
+        if head.strategy == "trained":
+            raise ValueError("the strategy is trained, but later tasks train no rows; use prototype, aligned")
+        return head
+
+
+@register
+class Aper(FirstTaskMethod):
+    """Two branches, the bare backbone and the one tuned on the first task; rows are class means of both."""
+
+    name = "aper-adapter"
+    summary = "tunes the backbone on the first task, then takes class means of bare and tuned features side by side"
+    family = "adapters"
+    settings_type = AperSettings
+    settings: AperSettings
+
+    def __init__(self, backbone: Backbone, settings: AperSettings, seed: int) -> None:
+        super().__init__(backbone, settings, seed)
+        self.head = Head(2 * int(backbone.vit.num_features), settings.head)
+
+    def fixed_features(self, images: Tensor) -> Tensor:
+        """Return the bare features, then the tuned ones, shape (B, 2D)."""
+        return torch.cat([self.bare_features(images), self.tuned_features(images)], dim=1)
+
+    @property
+    def passes_per_image(self) -> int:
+        """Two: one bare, one tuned."""
+        return 2
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Tune on the first task, then finish rows from one pass over the task."""
+        yield from self.tune(task)
+        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        yield from self.head.finish(len(task.classes))

@@ -1,0 +1,154 @@
+"""EASE: an adapter of its own for each task, and prototypes of all classes in all of their subspaces.
+
+Zhou, Sun, Ye, Zhan: "Expandable Subspace Ensemble for Pre-Trained Model-Based Class-Incremental Learning" (CVPR 2024).
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from clare.backbones.vit import Backbone
+from clare.heads.head import HeadSettings
+from clare.heads.statistics import class_means, class_sums
+from clare.heads.subspaces import subspace_weights, synthesise, weighted_cosines, whole_cosines
+from clare.methods.adapted import AdaptedSettings
+from clare.methods.base import Method, register
+from clare.steps import Group, Learning, Pass, Phase, Sgd, TaskInfo
+from clare.tuners.adapter_stack import AdapterStack
+
+
+class EaseHeadSettings(HeadSettings):
+    """The rows that a task is trained with, and forgets: cosines with a factor learnt from 1 on."""
+
+    learnt_scale: bool = Field(
+        True,
+        description="Learn the factor of a task's training together with its rows, from 1 on, for each task anew.",
+    )
+
+
+class EaseSettings(AdaptedSettings):
+    """The published recipe for CIFAR-100 with five classes per task, and the weights of the subspaces."""
+
+    head: EaseHeadSettings = Field(EaseHeadSettings(), description="The classifier that a task is trained with.")
+    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
+    learning_rate: float = Field(0.025, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
+    cross_weight: float = Field(
+        0.1, ge=0, le=100, description="Weight that all subspaces but a class's own share in its logit."
+    )
+    reweighted: bool = Field(
+        True, description="Weigh a cosine for each subspace, or take one cosine over all subspaces side by side."
+    )
+    bare_subspace: bool = Field(False, description="Use the features of the bare backbone as one more subspace.")
+    bare_weight: float = Field(1.0, ge=0, le=100, description="Weight of the bare backbone's cosine in a logit.")
+    chunk_size: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="Subspaces that go through the backbone together; 0 takes as many as keep the device busy.",
+    )
+
+    @field_validator("head")
+    @classmethod
+    def _class_means(cls, head: EaseHeadSettings) -> EaseHeadSettings:
+        if head.strategy != "prototype":
+            raise ValueError(
+                f"the strategy is {head.strategy}, but ease classifies by class means alone, which is prototype"
+            )
+        return head
+
+
+@register
+class Ease(Method):
+    """One adapter per task; a class is judged in all subspaces, most of all in that of its own task."""
+
+    name = "ease"
+    summary = "trains an adapter for each task and classifies by class means in the subspaces of all adapters"
+    family = "adapters"
+    fixed_shapes = True
+    # Features and prototypes grow by one subspace with each task; the adapter being trained stays in its place.
+    features_grow = True
+    settings_type = EaseSettings
+    settings: EaseSettings
+    prototypes: Tensor
+    weights: Tensor
+
+    def __init__(self, backbone: Backbone, settings: EaseSettings, seed: int) -> None:
+        super().__init__(backbone, settings, seed)
+        self.adapters = AdapterStack(backbone.vit, settings.adapter)
+        self.num_bare = int(settings.bare_subspace)
+        self.register_buffer("prototypes", torch.zeros(0, self.num_bare, self.head.num_features))
+        self.register_buffer("weights", torch.zeros(0, self.num_bare), persistent=False)
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Train a fresh adapter with throw-away rows, then place the classes in all subspaces."""
+        settings, num_new = self.settings, len(task.classes)
+        self.head.open_block(num_new, self.generator(task, "rows"))
+        if self.tasks:
+            self.adapters.keep()
+        self.adapters.draw(self.generator(task, "adapter"))
+        groups = [Group(self.adapters.current), *self.head.groups()]
+        optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
+        yield Phase("train", settings.epochs, groups, self.loss, optimizer, settings.batch_size)
+
+        def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+            return class_sums(features, labels, weights, num_new, outer=False)
+
+        sums = yield Pass("prototypes", statistic)
+        self._place(class_means(sums), [*map(len, self.tasks), num_new])
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's cross-entropy over the task's classes, in the task's own subspace."""
+        current = self.adapters.current[None]
+        return self.head.block_loss(self.adapters.features(images, current)[:, 0], labels)
+
+    def _place(self, means: Tensor, sizes: list[int]) -> None:
+        """Add the new classes' prototypes, and make those of the old classes in later subspaces anew."""
+        new = means.to(self.prototypes).view(len(means), -1, self.head.num_features)
+        # The old classes have nothing in the new subspace yet.
+        placed = torch.cat([F.pad(self.prototypes, (0, 0, 0, 1)), new])
+        bare, own = placed[:, : self.num_bare], placed[:, self.num_bare :]
+        self.prototypes = torch.cat([bare, synthesise(own, sizes)], 1)
+        self._weigh(sizes)
+
+    def _weigh(self, sizes: list[int]) -> None:
+        """Set what each subspace counts for each class."""
+        weights = subspace_weights(sizes, self.settings.cross_weight, self.prototypes.device)
+        self.weights = F.pad(weights, (self.num_bare, 0), value=self.settings.bare_weight)
+
+    @property
+    def fixed_version(self) -> int | None:
+        """The bare backbone's features are one part, and never change; nothing else is kept."""
+        return 0 if self.settings.bare_subspace else None
+
+    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+        """Return the features of all subspaces side by side, the bare backbone's first if it is one."""
+        features = self.adapters.features(images, self.adapters.values, self.settings.chunk_size).flatten(1)
+        if not self.settings.bare_subspace:
+            return features
+        return torch.cat([self.fixed_features(images) if fixed is None else fixed, features], 1)
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Return the weighted cosines over every class learnt so far."""
+        parts = features.float().view(-1, *self.prototypes.shape[1:])
+        # In half precision cosines of different classes become equal.
+        with torch.autocast(features.device.type, enabled=False):
+            if self.settings.reweighted:
+                return weighted_cosines(parts, self.prototypes, self.weights)
+            return whole_cosines(parts, self.prototypes)
+
+    @property
+    def passes_per_image(self) -> int:
+        """An image goes through the backbone once for each subspace."""
+        return len(self.adapters) + self.num_bare
+
+    def rebuild(self, structure: dict[str, Any]) -> None:
+        """Make room for adapters and prototypes; the head keeps no finished rows."""
+        super().rebuild(structure)
+        self.head.resize(0, int(structure["block_size"]))
+        sizes = [len(task) for task in self.tasks]
+        self.adapters.resize(max(len(sizes), 1))
+        self.prototypes = self.prototypes.new_zeros(sum(sizes), self.num_bare + len(sizes), self.prototypes.shape[2])
+        self._weigh(sizes)

@@ -1,0 +1,88 @@
+"""What the methods that tune the backbone on the first task alone have in common."""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
+
+from clare.backbones.vit import Backbone
+from clare.heads.head import Head, HeadSettings
+from clare.methods.base import Method, MethodSettings
+from clare.seeds import generator_at
+from clare.steps import Learning, Phase, Sgd, TaskInfo
+from clare.tuners.adapter import AdapterSettings, FlatAdapter
+from clare.tuners.scale_shift import ScaleShift
+from clare.tuners.token_prompts import TokenPrompts
+from clare.tuners.tuner import Tuner
+
+TUNING_HEAD = HeadSettings(strategy="trained", learnt_scale=True)
+"""The classifier that the first task trains beside the tuner and then throws away."""
+
+
+class FirstTaskSettings(MethodSettings):
+    """The tuner and the recipe of its training."""
+
+    tuner: Literal["adapter", "ssf", "vpt-deep", "vpt-shallow", "none"] = Field(
+        "adapter",
+        description="What the first task trains: an adapter beside every MLP, scales and shifts of all layers' outputs "
+        "(ssf), prompts for every block, prompts for the first block, or nothing.",
+    )
+    adapter: AdapterSettings = Field(AdapterSettings(), description="The adapter (adapter).")
+    num_prompts: int = Field(5, ge=1, le=1000, description="Prompts that a block gets (vpt-deep, vpt-shallow).")
+    epochs: int = Field(20, ge=1, le=10_000, description="Epochs of tuning on the first task.")
+    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
+    learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
+    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
+
+
+def make_tuner(vit: VisionTransformer, settings: FirstTaskSettings, generator: torch.Generator) -> Tuner | None:
+    """Attach the tuner that the settings name."""
+    if settings.tuner == "adapter":
+        return FlatAdapter(vit, settings.adapter, generator, keeps_initial=False)
+    if settings.tuner == "ssf":
+        return ScaleShift(vit, generator)
+    if settings.tuner == "none":
+        return None
+    return TokenPrompts(vit, settings.num_prompts, deep=settings.tuner == "vpt-deep")
+
+
+class FirstTaskMethod(Method):
+    """A method whose features are tuned on the first task and never change again."""
+
+    fixed_shapes = True
+    features_are_fixed = True
+    settings: FirstTaskSettings
+
+    def __init__(self, backbone: Backbone, settings: FirstTaskSettings, seed: int) -> None:
+        super().__init__(backbone, settings, seed)
+        self.tuner = make_tuner(backbone.vit, settings, generator_at(seed, "tuner"))
+
+    @property
+    def fixed_version(self) -> int | None:
+        """Nothing is fixed until the first task is learnt."""
+        return 0 if self.tasks else None
+
+    def tuned_features(self, images: Tensor) -> Tensor:
+        """Return the features of the tuned backbone; without a tuner it is bare."""
+        if self.tuner is None:
+            return self.bare_features(images)
+        with self.tuner.spread():
+            return self.bare_features(images)
+
+    def tune(self, task: TaskInfo) -> Learning:
+        """Train the tuner if this is the first task; the rows trained with it are thrown away."""
+        if self.tasks or self.tuner is None:
+            return
+        settings = self.settings
+        head = Head(int(self.backbone.num_features), TUNING_HEAD).to(self.head.rows.device)
+        head.open_block(len(task.classes), self.generator(task, "tuning rows"))
+
+        def loss(images: Tensor, labels: Tensor) -> Tensor:
+            return head.block_loss(self.tuned_features(images), labels)
+
+        optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
+        groups = [*self.tuner.groups(), *head.groups()]
+        yield Phase("tune", settings.epochs, groups, loss, optimizer, settings.batch_size)

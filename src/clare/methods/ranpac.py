@@ -1,0 +1,73 @@
+"""RanPAC: ridge regression on random features of a backbone that is tuned on the first task.
+
+McDonnell et al., "RanPAC: Random Projections and Pre-trained Models for Continual Learning" (NeurIPS 2023).
+"""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from clare.backbones.vit import Backbone
+from clare.heads.ridge import RidgeHead, RidgeHeadSettings
+from clare.methods.base import register
+from clare.methods.first_task import FirstTaskMethod, FirstTaskSettings
+from clare.seeds import generator_at
+from clare.steps import Collect, Learning, Notice, Result, Solve, TaskInfo
+
+
+class RanPacSettings(FirstTaskSettings):
+    """The tuner, the random projection and the regression."""
+
+    head: RidgeHeadSettings = Field(RidgeHeadSettings(), description="The classifier, which is solved, not trained.")
+    num_projected: int = Field(10_000, ge=1, le=100_000, description="Random features of an image.")
+    ridge: float = Field(
+        0.0, ge=0, le=1e12, description="Ridge of the regression; 0 chooses it for each task on a fifth of its images."
+    )
+    precision: Literal["float32", "float64"] = Field(
+        "float32", description="Type of sums and solutions; float64 takes twice the memory and allows smaller ridges."
+    )
+
+
+@register
+class RanPac(FirstTaskMethod):
+    """Frozen features, fixed random features of them, and a linear classifier in closed form."""
+
+    name = "ranpac"
+    summary = "tunes the backbone on the first task, then solves ridge regression on random features of all tasks"
+    family = "projections"
+    tiny: ClassVar[dict[str, Any]] = {"num_projected": 64}
+    settings_type = RanPacSettings
+    settings: RanPacSettings
+    head: RidgeHead
+
+    def __init__(self, backbone: Backbone, settings: RanPacSettings, seed: int) -> None:
+        super().__init__(backbone, settings, seed)
+        dtype = torch.float64 if settings.precision == "float64" else torch.float32
+        width, generator = int(backbone.vit.num_features), generator_at(seed, "projection")
+        self.head = RidgeHead(width, settings.num_projected, dtype, settings.head, generator)
+
+    def fixed_features(self, images: Tensor) -> Tensor:
+        """Return the tuned features, shape (B, D); the head makes random features of them."""
+        return self.tuned_features(images)
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Tune on the first task, add the task to the sums, and solve for the rows of all classes."""
+        yield from self.tune(task)
+        collected = yield Collect("features", self.features)
+        features, labels = collected["values"], collected["labels"]
+        self.head.add(features, labels, len(task.classes))
+        order = torch.randperm(len(labels), generator=self.generator(task, "split")).to(labels.device)
+
+        def solve() -> Result:
+            asked = self.settings.ridge or self.head.choose_ridge(features[order], labels[order], len(task.classes))
+            rows, used = self.head.solve(asked)
+            return {"rows": rows, "ridges": rows.new_tensor([asked, used])}
+
+        solved = yield Solve("ridge", solve)
+        self.head.replace(solved["rows"])
+        asked, used = solved["ridges"].tolist()
+        if used > asked:
+            precision = self.settings.precision
+            yield Notice(f"a ridge of {asked:.0e} is lost in the rounding of {precision} sums: {used:.0e} was used")

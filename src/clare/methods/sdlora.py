@@ -1,0 +1,94 @@
+"""SD-LoRA: low-rank directions of all tasks are kept and normalised, and every task learns all their magnitudes anew.
+
+Wu et al.: "SD-LoRA: Scalable Decoupled Low-Rank Adaptation for Class Incremental Learning" (ICLR 2025).
+Shapes: L blocks, P = 2 parts (query, value), D width, R rank, T earlier tasks.
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from clare.backbones.vit import Backbone
+from clare.heads.head import LinearHeadSettings
+from clare.methods.base import Method, MethodSettings, register
+from clare.steps import Group, Learning, Phase, Sgd, TaskInfo
+from clare.tuners.lora import QkvLora, draw_down, unit_norm
+
+
+class SdLoraSettings(MethodSettings):
+    """The authors' hyper-parameters on CIFAR-100."""
+
+    head: LinearHeadSettings = Field(LinearHeadSettings(), description="The classifier.")
+    rank: int = Field(10, ge=1, le=4096, description="Rank of a task's direction of a query or value projection.")
+    magnitude: float = Field(0.8, ge=-100, le=100, description="Where every task starts all magnitudes, old and new.")
+    epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task.")
+    batch_size: int = Field(128, ge=1, le=65_536, description="Images per step, over all ranks together.")
+    learning_rate: float = Field(8e-3, gt=0, le=100, description="Learning rate, the same in all epochs.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
+
+
+@register
+class SdLora(Method):
+    """One low-rank direction per task on queries and values, one magnitude per direction."""
+
+    # Steps are not recorded: directions and magnitudes grow with every task.
+    name = "sdlora"
+    summary = "adds a low-rank direction of queries and values per task and learns the magnitudes of all directions"
+    family = "LoRA"
+    tiny: ClassVar[dict[str, Any]] = {"rank": 4, "learning_rate": 0.05}
+    settings_type = SdLoraSettings
+    settings: SdLoraSettings
+    earlier_down: Tensor
+    earlier_up: Tensor
+
+    def __init__(self, backbone: Backbone, settings: SdLoraSettings, seed: int) -> None:
+        super().__init__(backbone, settings, seed)
+        self.lora = QkvLora(backbone.vit, settings.rank, ("q", "v"), shared_down=False)
+        self.register_buffer("earlier_down", self.lora.down.data[:, :, :0])
+        self.register_buffer("earlier_up", self.lora.up.data[..., :0])
+        self.magnitudes = nn.Parameter(torch.full((1,), settings.magnitude), requires_grad=False)
+
+    def update(self) -> Tensor:
+        """Return the sum of all directions times their magnitudes, shape (L, P, D, D)."""
+        scales = self.magnitudes[:-1].repeat_interleave(self.settings.rank)
+        return (self.earlier_up * scales) @ self.earlier_down + self.magnitudes[-1] * self.lora.product()
+
+    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+        """Return the features with all tasks' directions."""
+        with self.lora.active(self.update()):
+            return self.bare_features(images)
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Fix the last direction, draw a new one, and train it with all magnitudes and the new rows."""
+        settings = self.settings
+        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        if self.tasks:
+            self.fix_direction()
+        self.lora.down.copy_(draw_down(self.lora.down.shape, self.generator(task, "down")))
+        self.lora.up.zero_()
+        self.magnitudes.fill_(settings.magnitude)
+        groups = [Group(self.lora.down), Group(self.lora.up), Group(self.magnitudes), *self.head.groups()]
+        optimizer = Sgd(settings.learning_rate, settings.momentum, schedule="constant")
+        yield Phase("train", settings.epochs, groups, self.loss, optimizer, settings.batch_size)
+        yield from self.head.finish(len(task.classes))
+
+    def fix_direction(self) -> None:
+        """Keep the last task's direction, divided by the norms of its factors, and make room for another magnitude."""
+        self.earlier_down = torch.cat([self.earlier_down, unit_norm(self.lora.down.data)], dim=2)
+        self.earlier_up = torch.cat([self.earlier_up, unit_norm(self.lora.up.data)], dim=3)
+        self._resize_magnitudes(len(self.magnitudes) + 1)
+
+    def _resize_magnitudes(self, num_directions: int) -> None:
+        """Make room for the magnitudes of earlier directions and of the current one."""
+        self.magnitudes = nn.Parameter(self.magnitudes.new_zeros(num_directions), requires_grad=False)
+
+    def rebuild(self, structure: dict[str, Any]) -> None:
+        """Make room for rows, directions and magnitudes."""
+        super().rebuild(structure)
+        num_earlier = max(len(self.tasks) - 1, 0)
+        num_blocks, num_parts, rank, width = self.lora.down.shape
+        self.earlier_down = self.earlier_down.new_zeros(num_blocks, num_parts, num_earlier * rank, width)
+        self.earlier_up = self.earlier_up.new_zeros(num_blocks, num_parts, width, num_earlier * rank)
+        self._resize_magnitudes(num_earlier + 1)

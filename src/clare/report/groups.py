@@ -1,0 +1,188 @@
+"""Runs of one method over several seeds as one: means, deviations, costs, and the difference to the reference."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from clare.errors import RunError
+from clare.metrics.bootstrap import STATISTICS, Interval, Statistic, pooled_interval
+from clare.metrics.summary import summarise
+from clare.report.compare import LEVEL, NUM_SAMPLES, choose_reference, label_runs
+from clare.report.provenance import flat_settings
+from clare.report.record import RunRecord
+
+
+class Spread(NamedTuple):
+    """A mean over seeds and, of several, their standard deviation."""
+
+    mean: float | None
+    deviation: float | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but their seed."""
+
+    label: str
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def method(self) -> str:
+        """The name of the method that was run."""
+        return self.runs[0].method
+
+    @property
+    def head(self) -> str:
+        """How the rows of the method's head come about."""
+        return self.runs[0].head
+
+    @cached_property
+    def counted(self) -> tuple[RunRecord, ...]:
+        """The runs behind the figures: the finished ones, or all as long as none is finished."""
+        return tuple(run for run in self.runs if run.finished) or self.runs
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the runs behind the figures."""
+        return [int(run.preset["seed"]) for run in self.counted]
+
+    @cached_property
+    def figures(self) -> dict[Statistic, Spread]:
+        """Mean and deviation of each figure."""
+        summaries = [summarise(run) for run in self.counted]
+        return {name: spread([summary[name] for summary in summaries]) for name in STATISTICS}
+
+    @property
+    def num_trained(self) -> int | None:
+        """The most numbers that a phase trained."""
+        return self.counted[0].num_trained
+
+    @property
+    def num_stored(self) -> int | None:
+        """Numbers kept beside the backbone after the last task."""
+        tasks = self.counted[0].tasks
+        return tasks[-1].num_stored if tasks else None
+
+    @property
+    def passes_per_image(self) -> int | None:
+        """Passes through the backbone that classify one image after the last task."""
+        tasks = self.counted[0].tasks
+        return tasks[-1].passes_per_image if tasks else None
+
+    @property
+    def seconds(self) -> float:
+        """Time of learning and evaluating all tasks, a mean over seeds."""
+        return statistics.fmean(sum(task.seconds for task in run.tasks) for run in self.counted)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A group beside the reference: the difference in final accuracy, or a note why there is none."""
+
+    group: Group
+    interval: Interval | None
+    note: str
+    is_bound: bool
+    """Whether the method saw all classes at once where the others met them task by task."""
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the others are compared with this one."""
+        return self.note == "reference"
+
+    @property
+    def figures(self) -> dict[Statistic, Spread]:
+        """The figures that can be set beside those of the others: a bound has only a final accuracy."""
+        if not self.is_bound:
+            return self.group.figures
+        return {**dict.fromkeys(STATISTICS, Spread(None, None)), "final_accuracy": self.group.figures["final_accuracy"]}
+
+
+def spread(values: Sequence[float | None]) -> Spread:
+    """Mean and sample standard deviation of what was measured; one value has no deviation."""
+    known = [value for value in values if value is not None]
+    return Spread(
+        statistics.fmean(known) if known else None,
+        statistics.stdev(known) if len(known) > 1 else None,
+    )
+
+
+def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
+    """Put together the runs that differ in their seed alone, in the order in which they first appear."""
+    together: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        settings = {key: value for key, value in flat_settings(run).items() if key != "seed"}
+        together.setdefault(json.dumps([run.method, settings], sort_keys=True), []).append(run)
+    members: list[list[RunRecord]] = []
+    for same in together.values():
+        # A seed that comes twice is a repetition, which must not pass for a second seed.
+        has_repetitions = len({run.preset["seed"] for run in same}) < len(same)
+        members += [[run] for run in same] if has_repetitions else [same]
+    members.sort(key=lambda group: list(runs).index(group[0]))
+    labels = label_runs([group[0] for group in members])
+    return [Group(label, tuple(group)) for label, group in zip(labels, members, strict=True)]
+
+
+def rank(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> dict[str, list[Standing]]:
+    """Rank groups of equal heads by final accuracy, bounds last; `seed` sets the resamples behind the intervals."""
+    groups = group_runs(runs)
+    method = choose_reference(runs, reference)
+    standings = [_stand(group, groups, method, seed) for group in groups]
+    ranking: dict[str, list[Standing]] = {}
+    for standing in sorted(standings, key=_order):
+        ranking.setdefault(standing.group.head, []).append(standing)
+    # The reference's head comes first, then the others as they rank.
+    return dict(sorted(ranking.items(), key=lambda item: not any(each.is_reference for each in item[1])))
+
+
+def _order(standing: Standing) -> tuple[bool, float]:
+    """Sort by final accuracy, the best first, what is no rival last."""
+    final = standing.group.figures["final_accuracy"].mean
+    return standing.is_bound, -1.0 if final is None else -final
+
+
+def _stand(group: Group, groups: Sequence[Group], method: str, seed: int) -> Standing:
+    """Compare a group with the first of the reference method that met the same classes."""
+    rivals = [other for other in groups if other.method == method and _pairs(group, other)]
+    is_bound = any(_merges(group, other) for other in groups)
+    if not rivals:
+        return Standing(group, None, "different stream", is_bound)
+    if rivals[0] is group:
+        return Standing(group, None, "reference", is_bound)
+    pairs = [(run, other) for run, other in _pairs(group, rivals[0]) if run.finished and other.finished]
+    if not pairs:
+        return Standing(group, None, "unfinished", is_bound)
+    try:
+        interval = pooled_interval(
+            [run.evaluations for run, _ in pairs],
+            [other.evaluations for _, other in pairs],
+            [run.start.classes for run, _ in pairs],
+            NUM_SAMPLES,
+            LEVEL,
+            # A fresh generator for each: an interval does not depend on which other methods are reported.
+            random=np.random.RandomState(seed),
+        )
+    except RunError:
+        return Standing(group, None, "no shared predictions", is_bound)
+    return Standing(group, interval, "", is_bound)
+
+
+def _pairs(group: Group, other: Group) -> list[tuple[RunRecord, RunRecord]]:
+    """The runs of two groups that met the same classes in the same order, in the same tasks or all at once."""
+    return [
+        (run, each)
+        for run in group.runs
+        for each in other.runs
+        if run.same_stream(each)
+        or (run.start.classes == each.start.classes and 1 in (len(run.start.task_sizes), len(each.start.task_sizes)))
+    ]
+
+
+def _merges(group: Group, other: Group) -> bool:
+    """Whether a group met in one task the classes that another met in several."""
+    return any(len(run.start.task_sizes) == 1 < len(each.start.task_sizes) for run, each in _pairs(group, other))

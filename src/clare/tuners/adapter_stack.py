@@ -1,0 +1,106 @@
+"""Many bottleneck adapters on one backbone, each a row of one matrix, applied side by side in chunks.
+
+Shapes: S adapters, C adapters of a chunk, N coordinates of an adapter, B images, T tokens, D width of the residual
+stream, R bottleneck. A chunk is folded into the batch: (C, B, T, D) goes through the backbone as (C * B, T, D).
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import Tensor, nn
+
+from clare.backbones.attach import plain_blocks
+from clare.backbones.stages import attended, embed, mlp_update, pooled
+from clare.tuners.adapter import AdapterSettings, initial_values
+
+Weights = tuple[Tensor, ...]
+"""Of one block, for all adapters of a chunk: (C, R, D), (C, R), (C, D, R), (C, D)."""
+
+BUSY_CPU, BUSY_GPU = 2**18, 2**25
+"""Numbers in the residual stream that keep a device busy: more gain nothing, and cost a CPU its caches."""
+
+
+def chunk_size_for(tokens: Tensor) -> int:
+    """Return how many adapters are worth applying together to these tokens: many to one image, one to many images."""
+    return max(1, (BUSY_CPU if tokens.device.type == "cpu" else BUSY_GPU) // tokens.numel())
+
+
+class AdapterStack(nn.Module):
+    """The adapters of all tasks: the last one can be trained, those before it never change again."""
+
+    def __init__(self, vit: VisionTransformer, settings: AdapterSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.num_blocks, self.width = len(plain_blocks(vit)), int(vit.embed_dim)
+        hidden = settings.bottleneck
+        self.shapes = [(hidden, self.width), (hidden,), (self.width, hidden), (self.width,)]
+        num_coordinates = self.num_blocks * sum(math.prod(shape) for shape in self.shapes)
+        self.kept = nn.Parameter(torch.zeros(0, num_coordinates), requires_grad=False)
+        # Its own parameter, so that training touches no other row and finds it in the same place in every task.
+        self.current = nn.Parameter(torch.zeros(num_coordinates), requires_grad=False)
+        # A tuple hides the backbone from the module tree: it belongs to the method, which holds it already.
+        self._vit = (vit,)
+
+    def __len__(self) -> int:
+        """Return how many adapters there are, the current one included."""
+        return len(self.kept) + 1
+
+    @property
+    def values(self) -> Tensor:
+        """All adapters, one in a row, shape (S, N)."""
+        return torch.cat([self.kept, self.current[None]])
+
+    def keep(self) -> None:
+        """Put the current adapter among those that never change again."""
+        self.kept = nn.Parameter(self.values.data, requires_grad=False)
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Make the current adapter a fresh one, which changes nothing yet."""
+        values = initial_values(self.num_blocks, self.width, self.settings.bottleneck, generator)
+        self.current.data.copy_(values)
+
+    def resize(self, num_adapters: int) -> None:
+        """Make room for saved adapters before they are loaded."""
+        self.kept = nn.Parameter(self.kept.new_zeros(num_adapters - 1, self.kept.shape[1]), requires_grad=False)
+
+    def features(self, images: Tensor, adapters: Tensor, chunk_size: int = 0) -> Tensor:
+        """Return the features of the backbone with each of the adapters (S, N), shape (B, S, D); 0 chooses chunks."""
+        vit = self._vit[0]
+        first, *others = plain_blocks(vit)
+        # No adapter has its say before the end of the first block, so all of them share what is before it.
+        tokens = attended(first, embed(vit, images))
+        after = tokens + mlp_update(first, tokens)
+        chunks = torch.split(adapters, chunk_size or chunk_size_for(tokens))
+        parts = [self._chunk(rows, tokens, after, others) for rows in chunks]
+        return torch.cat(parts).transpose(0, 1)
+
+    def _chunk(self, adapters: Tensor, tokens: Tensor, after: Tensor, blocks: list[Block]) -> Tensor:
+        """Return the features (C, B, D) of a chunk, from the tokens that its first branches read and join."""
+        size = len(adapters)
+        first, *others = self.spread(adapters)
+        x = (after + self.branch(first, tokens.expand(size, *tokens.shape))).flatten(0, 1)
+        for block, weights in zip(blocks, others, strict=True):
+            x = attended(block, x)
+            x = x + mlp_update(block, x) + self.branch(weights, x.view(size, -1, *x.shape[1:])).flatten(0, 1)
+        features = pooled(self._vit[0], x)
+        return features.view(size, -1, features.shape[1])
+
+    def spread(self, adapters: Tensor) -> list[Weights]:
+        """Split the rows of a chunk (C, N) once for all blocks."""
+        kind = adapters.device.type
+        # One cast of all rows, where autocast would make one of every slice.
+        values = adapters.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else adapters
+        shapes = self.shapes * self.num_blocks
+        parts = torch.split(values, [math.prod(shape) for shape in shapes], dim=1)
+        views = [part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
+        return [tuple(views[4 * i : 4 * i + 4]) for i in range(self.num_blocks)]
+
+    def branch(self, weights: Weights, x: Tensor) -> Tensor:
+        """Return scale * up(dropout(relu(down(x)))) of one block, each adapter on its own tokens (C, B, T, D)."""
+        down, down_bias, up, up_bias = weights
+        scale = self.settings.scale
+        hidden = torch.baddbmm(down_bias[:, None], x.flatten(1, 2), down.mT).relu()
+        hidden = F.dropout(hidden, self.settings.dropout, self.training)
+        return torch.baddbmm(up_bias[:, None], hidden, up.mT, beta=scale, alpha=scale).view(x.shape)

@@ -1,0 +1,133 @@
+"""Low-rank updates of the q, k or v rows of every block's fused projection.
+
+Shapes: L blocks, P updated parts of the projection, D width, R rank, B images, N tokens of an image.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from clare.backbones.attach import plain_blocks, replace_modules, restore_modules
+from clare.errors import BackboneError, SettingsError
+
+Part = Literal["q", "k", "v"]
+PARTS: tuple[Part, ...] = ("q", "k", "v")
+
+
+class UpdatedProjection(nn.Module):
+    """A fused projection whose weight is updated while its tuner is active; otherwise it is the projection itself."""
+
+    def __init__(self, linear: nn.Linear, lora: "QkvLora", index: int) -> None:
+        super().__init__()
+        self.inner = linear
+        self.index = index
+        # A tuple hides the tuner from the module tree: it belongs to the method, not to the backbone.
+        self._lora = (lora,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Project with the sum of the weight and its update."""
+        lora, linear = self._lora[0], self.inner
+        lora.watch(x)
+        return F.linear(x, lora.updated(self.index, linear.weight), linear.bias)
+
+
+class QkvLora(nn.Module):
+    """One pair of factors for each block, and a way to add their products, or any others, to the projections."""
+
+    def __init__(self, vit: VisionTransformer, rank: int, parts: tuple[Part, ...], shared_down: bool) -> None:
+        """Take the parts that are updated, and whether those of a block share one down-projection."""
+        super().__init__()
+        num_blocks, width = len(vit.blocks), int(vit.embed_dim)
+        if rank > width:
+            raise SettingsError(f"`method.rank` is {rank}, but the backbone is {width} wide; set it to {width} or less")
+        self.places = tuple(PARTS.index(part) for part in parts)
+        num_parts = len(parts)
+        num_down = 1 if shared_down else num_parts
+        self.down = nn.Parameter(torch.zeros(num_blocks, num_down, rank, width), requires_grad=False)
+        self.up = nn.Parameter(torch.zeros(num_blocks, num_parts, width, rank), requires_grad=False)
+        self._updates: tuple[Tensor, ...] = ()
+        self._weights: Tensor | None = None
+        self._moments: list[Tensor] = []
+        replace_modules(vit, projection_names(vit), lambda part, index: UpdatedProjection(_linear(part), self, index))
+
+    def detach(self, vit: VisionTransformer) -> None:
+        """Take the updates off the ViT, which is then what it was before."""
+        restore_modules(vit, projection_names(vit))
+
+    def product(self) -> Tensor:
+        """Return the update that the pairs make, shape (L, P, D, D)."""
+        return self.up @ self.down
+
+    @contextmanager
+    def active(self, updates: Tensor) -> Iterator[None]:
+        """Add updates of shape (L, P, D, D) to the projections of a forward pass."""
+        self._updates = updates.unbind(0)
+        try:
+            yield
+        finally:
+            self._updates = ()
+
+    def updated(self, index: int, weight: Tensor) -> Tensor:
+        """Return the weight of a projection with its update; outside `active`, the weight itself."""
+        if not self._updates:
+            return weight
+        # The sum of weights, not of outputs: one product however many pairs there are, and the same one when merged.
+        rows = list(weight.chunk(3))
+        for place, update in zip(self.places, self._updates[index].unbind(0), strict=True):
+            rows[place] = rows[place] + update
+        return torch.cat(rows)
+
+    @contextmanager
+    def watched(self, weights: Tensor) -> Iterator[list[Tensor]]:
+        """Fill a list with each block's second moment of the projection's inputs during a forward pass."""
+        self._weights, self._moments = weights, []
+        try:
+            yield self._moments
+        finally:
+            self._weights = None
+
+    def watch(self, x: Tensor) -> None:
+        """Note the inputs of one projection if somebody watches."""
+        if self._weights is not None:
+            self._moments.append(second_moment(x, self._weights))
+
+
+def projection_names(vit: VisionTransformer) -> list[str]:
+    """Return the names of the fused projections of all blocks."""
+    return [f"blocks.{index}.attn.qkv" for index, _ in enumerate(plain_blocks(vit))]
+
+
+def _linear(module: nn.Module) -> nn.Linear:
+    """Return a projection that is one linear layer, or say what it is instead."""
+    if not isinstance(module, nn.Linear):
+        raise BackboneError(
+            f"the backbone's projection to q, k and v is a {type(module).__name__}, which an update cannot join; "
+            "choose a ViT where it is one linear layer"
+        )
+    return module
+
+
+def second_moment(x_BND: Tensor, weights_B: Tensor) -> Tensor:
+    """Return the sum over images and tokens of weight * x x^T, shape (D, D), in double precision."""
+    # Products in single precision, which is fast everywhere; sums over batches in double.
+    with torch.autocast(x_BND.device.type, enabled=False):
+        x = x_BND.float()
+        weighted = x * weights_B[:, None, None]
+        return (weighted.flatten(0, 1).T @ x.flatten(0, 1)).double()
+
+
+def draw_down(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Draw down-projections Kaiming-uniform with a = sqrt(5)."""
+    bound = 1 / math.sqrt(shape[-1])
+    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
+
+
+def unit_norm(factors: Tensor) -> Tensor:
+    """Divide each block's and part's factor by its Frobenius norm; a factor of zeros stays what it is."""
+    return F.normalize(factors.flatten(2), dim=2).view_as(factors)

@@ -1,0 +1,171 @@
+"""Methods that each break a promise, for the tests of the contract itself."""
+
+import torch
+from pydantic import ConfigDict, Field, field_validator
+from torch import Tensor
+
+from clare.backbones.vit import Backbone
+from clare.heads.head import HeadSettings
+from clare.methods.base import MethodSettings
+from clare.methods.finetune import FineTune
+from clare.methods.simplecil import SimpleCil
+from clare.steps import Group, Learning, Phase, Sgd, TaskInfo
+
+
+class Confused(SimpleCil):
+    """Gives every image the same features."""
+
+    name = "confused"
+    features_are_fixed = False
+
+    @property
+    def fixed_version(self) -> None:  # type: ignore[override]
+        return None
+
+    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+        return torch.ones_like(super().features(images, fixed))
+
+
+class Forgetful(FineTune):
+    """Keeps something outside its state that later tasks depend on."""
+
+    name = "forgetful"
+
+    def __init__(self, backbone: Backbone, settings: MethodSettings, seed: int) -> None:
+        super().__init__(backbone, settings, seed)  # type: ignore[arg-type]
+        self.pull = 0.0
+
+    def learn(self, task: TaskInfo) -> Learning:
+        yield from super().learn(task)
+        self.pull += 0.1
+        self.adapter.values.add_(self.pull)
+
+
+class Moody(FineTune):
+    """Draws from a source of its own that no seed sets."""
+
+    name = "moody"
+    mood = torch.Generator().manual_seed(0)
+
+    def learn(self, task: TaskInfo) -> Learning:
+        yield from super().learn(task)
+        self.adapter.values.add_(torch.rand(self.adapter.values.shape, generator=self.mood))
+
+
+class Thawing(SimpleCil):
+    """Changes the backbone after a task."""
+
+    name = "thawing"
+
+    def learn(self, task: TaskInfo) -> Learning:
+        yield from super().learn(task)
+        next(self.backbone.parameters()).add_(1e-3)
+
+
+class Meddling(FineTune):
+    """Changes a tensor outside the groups while a phase runs."""
+
+    name = "meddling"
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.head.rows.add_(1.0)
+        return super().loss(images, labels)
+
+
+class Idle(FineTune):
+    """Has a phase that trains nothing."""
+
+    name = "idle"
+
+    def learn(self, task: TaskInfo) -> Learning:
+        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        closed = torch.zeros_like(self.adapter.values, dtype=torch.bool)
+        yield Phase("nothing", 1, [Group(self.adapter.values, mask=closed)], self.loss, Sgd(0.1), 8)
+        yield from self.head.finish(len(task.classes))
+
+
+class Blind(SimpleCil):
+    """Learns a task without looking at it."""
+
+    name = "blind"
+
+    def learn(self, task: TaskInfo) -> Learning:
+        self.head.append(torch.eye(24)[: len(task.classes)])
+        return
+        yield
+
+
+class Repeating(SimpleCil):
+    """Learns a class as often as it comes."""
+
+    name = "repeating"
+
+    def check_new(self, classes: tuple[str, ...]) -> None:
+        pass
+
+
+class Irreversible(FineTune):
+    """Cannot go back to a snapshot."""
+
+    name = "irreversible"
+
+    def restore(self, snapshot: object) -> None:
+        pass
+
+
+class UnboundedSettings(MethodSettings):
+    """A setting without an upper bound."""
+
+    rate: float = Field(1.0, gt=0, description="How fast.")
+
+
+class Unbounded(SimpleCil):
+    """Has a setting without bounds."""
+
+    name = "unbounded"
+    settings_type = UnboundedSettings
+
+
+class SilentSettings(MethodSettings):
+    """A setting that nobody explains."""
+
+    rate: float = Field(1.0, gt=0, le=1)
+
+
+class Silent(SimpleCil):
+    """Has a setting without a description."""
+
+    name = "silent"
+    settings_type = SilentSettings
+
+
+class PermissiveSettings(MethodSettings):
+    """Settings that swallow what they do not know."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Permissive(SimpleCil):
+    """Accepts settings that do not exist."""
+
+    name = "permissive"
+    settings_type = PermissiveSettings
+
+
+class CurtSettings(MethodSettings):
+    """Refuses strategies without a hint."""
+
+    @field_validator("head")
+    @classmethod
+    def _prototype(cls, head: HeadSettings) -> HeadSettings:
+        if head.strategy != "prototype":
+            raise ValueError("no")
+        return head
+
+
+class Curt(SimpleCil):
+    """Refuses strategies without saying which fit."""
+
+    name = "curt"
+    settings_type = CurtSettings

@@ -1,0 +1,137 @@
+"""Sweeps: one row for each image, results that ranks share, and what evaluation keeps between tasks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clare.backbones.vit import Backbone
+from clare.data.stream import Stream, merge_tasks
+from clare.engine.context import Context, Silence
+from clare.engine.evaluate import evaluate
+from clare.engine.journal import NoJournal
+from clare.engine.learn import learn_task
+from clare.engine.passes import FixedFeatures, predict_logits
+from clare.methods.simplecil import SimpleCil, SimpleCilSettings
+from clare.steps import Collect, Learning, Solve, TaskInfo
+
+MakeBackbone = Callable[..., Backbone]
+MakeStream = Callable[..., Stream]
+MakeContext = Callable[..., Context]
+
+
+class Asking(SimpleCil):
+    """Asks for two rows per image and for a computation, and keeps the answers."""
+
+    answers: dict[str, Any]
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Collect means and spreads of the images, then solve."""
+        rows = yield Collect("means", lambda images: torch.stack([images.mean((1, 2, 3)), images.std((1, 2, 3))], 1))
+        solved = yield Solve(
+            "sum", lambda: {"total": rows["values"].sum(0), "count": torch.tensor(len(rows["values"]))}
+        )
+        self.answers = {**rows, **solved}
+        yield from super().learn(task)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 24, 100])
+def test_collected_rows_come_in_the_images_order(
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, batch_size: int
+) -> None:
+    task, run = tiny_stream().tasks[1], context(eval_batch_size=batch_size)
+    method = Asking(tiny_backbone(), SimpleCilSettings(), 0)
+    learn_task(run, method, task, NoJournal())
+    canvas = task.train.store.batch(task.train.indices)
+    images = run.transforms.test(canvas)
+    expected = torch.stack([images.mean((1, 2, 3)), images.std((1, 2, 3))], 1)
+    torch.testing.assert_close(method.answers["values"], expected)
+    assert method.answers["labels"].tolist() == task.train.labels.tolist()
+    torch.testing.assert_close(method.answers["total"], expected.sum(0))
+    assert int(method.answers["count"]) == len(task.train)
+
+
+class Counting(SimpleCil):
+    """Counts the images it looks at, and says that its features change when told to."""
+
+    num_looked_at = 0
+    version = 0
+
+    @property
+    def fixed_version(self) -> int:
+        """Return the version."""
+        return self.version
+
+    def fixed_features(self, images: Tensor) -> Tensor:
+        """Count."""
+        self.num_looked_at += len(images)
+        return super().fixed_features(images) * (1 + self.version)
+
+
+class Queried(Counting):
+    """Looks at the images again for its features, which need the fixed ones."""
+
+    features_are_fixed = False
+
+    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+        """Return fixed features with the brightness."""
+        query = self.fixed_features(images) if fixed is None else fixed
+        return query + images.mean((1, 2, 3))[:, None]
+
+
+@pytest.mark.parametrize("kind", [Counting, Queried])
+def test_evaluation_computes_fixed_features_once(
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, kind: type[Counting]
+) -> None:
+    stream, run, kept = tiny_stream(), context(eval_batch_size=5), FixedFeatures()
+    method = kind(tiny_backbone(), SimpleCilSettings(), 0)
+    for task in stream.tasks:
+        learn_task(run, method, task, NoJournal())
+        method.num_looked_at = 0
+        predicted, target, _ = evaluate(run, method, stream, task.index, kept)
+        # The new classes' images alone, in batches of 5 that are padded at the end.
+        assert method.num_looked_at in range(12, 16)
+        seen = stream.test.select((stream.test.labels < stream.num_seen(task.index)).nonzero().squeeze(1))
+        assert predicted.tolist() == predict_logits(run, method, seen).argmax(1).tolist()
+        assert target.tolist() == seen.labels.tolist()
+    method.version, method.num_looked_at = 1, 0
+    evaluate(run, method, stream, 2, kept)
+    assert method.num_looked_at in range(36, 41)
+    before = kept.rows.clone()
+    method.version = 2
+    evaluate(run, method, stream, 2, kept)
+    torch.testing.assert_close(kept.rows, before * 3 / 2)
+
+
+def test_merged_tasks_hold_every_image_under_its_place_in_the_stream(tiny_stream: MakeStream) -> None:
+    stream = tiny_stream()
+    (merged,) = merge_tasks(stream).tasks
+    assert merged.classes == stream.classes
+    assert len(merged.train) == sum(len(task.train) for task in stream.tasks)
+    position = 0
+    for task in stream.tasks:
+        part = slice(position, position + len(task.train))
+        assert torch.equal(merged.train.indices[part], task.train.indices)
+        assert torch.equal(merged.train.labels[part], task.train.labels + 2 * task.index)
+        position += len(task.train)
+
+
+def test_a_listener_hears_of_every_sweep(
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
+) -> None:
+    class Names(Silence):
+        """Keeps the names of steps."""
+
+        def __init__(self) -> None:
+            self.names: list[str] = []
+
+        def step(self, name: str, num_epochs: int) -> None:
+            """Keep it."""
+            self.names.append(name)
+
+    listener = Names()
+    method = Asking(tiny_backbone(), SimpleCilSettings(), 0)
+    learn_task(context(listener=listener), method, tiny_stream().tasks[0], NoJournal())
+    assert listener.names == ["means", "sum", "statistics"]

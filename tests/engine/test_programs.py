@@ -1,0 +1,289 @@
+"""Programs that are recorded once for each kind, replayed, and checked before they are trusted."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from clare.backbones.vit import Backbone
+from clare.data.stream import Stream
+from clare.engine import capture
+from clare.engine.context import Context, Silence, program_mode
+from clare.engine.journal import NoJournal
+from clare.engine.learn import learn_task
+from clare.engine.passes import predict_logits
+from clare.engine.ranks import Ranks
+from clare.engine.step import TrainStep
+from clare.errors import SettingsError
+from clare.methods import METHODS
+from clare.methods.base import Method
+from clare.methods.clare import Clare, ClareSettings
+from clare.presets.load import make_experiment
+from clare.steps import Phase
+
+SETTINGS = {
+    "adapter": {"bottleneck": 4},
+    "epochs": 2,
+    "probe_epochs": 2,
+    "batch_size": 8,
+    "learning_rate": 0.05,
+    "sparsity": 0.8,
+    "head": {"strategy": "aligned", "align_epochs": 2},
+}
+
+
+class Replayed:
+    """A graph that does its work again where there is no GPU to record it."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.replay = work
+
+
+@pytest.fixture
+def recordings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let programs be recorded on a CPU, where a replay is the same work on the same tensors, and list them."""
+    made: list[str] = []
+
+    def record(work: Callable[[], None]) -> Replayed:
+        made.append(type(work.__self__).__name__)  # type: ignore[attr-defined]
+        for _ in range(capture.NUM_WARM_UPS):
+            work()
+        return Replayed(work)
+
+    monkeypatch.setattr(capture, "record", record)
+    monkeypatch.setattr(capture, "fuse", lambda function: function)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", torch.get_rng_state)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", torch.set_rng_state)
+    monkeypatch.setattr(Ranks, "can_capture", property(lambda _: True))
+    return made
+
+
+class Notes(Silence):
+    """A listener that keeps the notices."""
+
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    def notice(self, text: str) -> None:
+        """Keep it."""
+        self.notices.append(text)
+
+
+def learnt(
+    context: Context, backbone: Backbone, stream: Stream, **settings: object
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Learn the whole stream, and return what was learnt and the logits of the test images."""
+    method = Clare(backbone, ClareSettings.model_validate({**SETTINGS, **settings}), 0).to(context.ranks.device)
+    method.head.reserve(max(len(task.classes) for task in stream.tasks))
+    for task in stream.tasks:
+        learn_task(context, method, task, NoJournal())
+    return method.tensors(), predict_logits(context, method, stream.test)
+
+
+@pytest.mark.parametrize("mode", ["graph", "fused"])
+def test_recorded_programs_learn_the_same(
+    mode: str,
+    recordings: list[str],
+    context: Callable[..., Context],
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+) -> None:
+    stream = tiny_stream(num_tasks=4)
+    plain = learnt(context(train="affine", compile="off"), tiny_backbone(), stream)
+    notes = Notes()
+    replayed = learnt(
+        context(train="affine", compile=mode, eval_batch_size=32, listener=notes), tiny_backbone(), stream
+    )
+    for name, tensor in plain[0].items():
+        torch.testing.assert_close(replayed[0][name], tensor, msg=name)
+    torch.testing.assert_close(replayed[1], plain[1])
+    assert recordings == ["CapturedStep", "CapturedStep", "CapturedForward"]
+    assert notes.notices == []
+
+
+def test_a_hundred_tasks_need_one_recording_of_each_kind(
+    recordings: list[str],
+    context: Callable[..., Context],
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+) -> None:
+    stream = tiny_stream(num_tasks=100, num_train=3, num_test=1)
+    head = {"strategy": "prototype"}
+    learnt(context(compile="graph", eval_batch_size=64), tiny_backbone(), stream, epochs=1, probe_epochs=1, head=head)
+    assert recordings == ["CapturedStep", "CapturedStep", "CapturedForward"]
+
+
+def test_a_compiler_that_errs_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+    recordings: list[str],
+    context: Callable[..., Context],
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+) -> None:
+    stream = tiny_stream(num_tasks=2)
+    plain = learnt(context(compile="off"), tiny_backbone(), stream)
+    unlike = torch.Generator().manual_seed(0)
+
+    def fuse(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda *inputs: function(*inputs) * (1 + 3 * torch.rand((), generator=unlike))
+
+    monkeypatch.setattr(capture, "fuse", fuse)
+    notes = Notes()
+    checked = learnt(context(compile="fused", eval_batch_size=32, listener=notes), tiny_backbone(), stream)
+    torch.testing.assert_close(checked[1], plain[1])
+    assert [text.split(" gave ")[0] for text in notes.notices] == [
+        "the compiled training step",
+        "the compiled training step",
+        "the compiled function features",
+    ]
+
+
+class Watcher(TorchDispatchMode):
+    """Notes which tensors of a method a program uses, and refuses what a recorded program cannot do."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        tensors = {**dict(method.named_parameters()), **dict(method.named_buffers())}
+        self.names = {tensor.untyped_storage().data_ptr(): name for name, tensor in tensors.items() if tensor.numel()}
+        self.used: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Look at every operation."""
+        assert func not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default), func
+        for part in tree_flatten((args, kwargs))[0]:
+            if isinstance(part, Tensor):
+                place = part.untyped_storage().data_ptr()
+                if place in self.names:
+                    self.used[self.names[place]] = place
+        return func(*args, **(kwargs or {}))
+
+
+FIXED = [name for name in METHODS if METHODS.get(name).fixed_shapes and not METHODS.get(name).merges_tasks]
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_what_a_recorded_program_uses_stays_in_its_place(
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_preset: Path,
+    context: Callable[..., Context],
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+) -> None:
+    stream, run = tiny_stream(), context()
+    method = METHODS.get(name)(tiny_backbone(), make_experiment(str(tiny_preset), name).method_settings(), 0)
+    method.prepare(len(stream.tasks), 2)
+    losses: list[Callable[[Tensor, Tensor], Tensor]] = []
+    train_step = run.programs.train_step
+
+    def watched(learner: Method, phase: Phase) -> TrainStep:
+        losses.append(phase.loss)
+        return train_step(learner, phase)
+
+    monkeypatch.setattr(run.programs, "train_step", watched)
+    images, labels = torch.randn(4, 1, 28, 28), torch.tensor([0, 1, 0, 1])
+    uses: list[dict[str, dict[str, int]]] = []
+    for task in stream.tasks:
+        losses.clear()
+        learn_task(run, method, task, NoJournal())
+        programs: dict[str, Callable[[], Tensor]] = {}
+        if not method.features_grow:
+            programs["features"] = lambda: method.features(images)
+        # A loss on drawn features is never recorded.
+        if losses and task.index > 0:
+            programs["loss"] = lambda: losses[0](images, labels)
+        used = {}
+        for program, work in programs.items():
+            with torch.no_grad(), Watcher(method) as watcher:
+                work()
+            used[program] = watcher.used
+        uses.append(used)
+    assert uses[1] == uses[2]
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_what_is_recorded_can_be_compiled_whole(
+    name: str,
+    tiny_preset: Path,
+    context: Callable[..., Context],
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+) -> None:
+    stream, run = tiny_stream(num_tasks=2), context()
+    method = METHODS.get(name)(tiny_backbone(), make_experiment(str(tiny_preset), name).method_settings(), 0)
+    method.prepare(len(stream.tasks), 2)
+    for task in stream.tasks:
+        learn_task(run, method, task, NoJournal())
+    torch._dynamo.reset()
+    images = torch.randn(4, 1, 28, 28)
+    traced = torch.compile(method.features, fullgraph=True, dynamic=False, backend="eager")
+    with torch.no_grad():
+        torch.testing.assert_close(traced(images), method.features(images))
+
+
+def test_auto_records_where_it_can() -> None:
+    assert program_mode("auto", can_capture=True) == "graph"
+    assert program_mode("auto", can_capture=False) == "off"
+    assert program_mode("fused", can_capture=True) == "fused"
+
+
+@pytest.mark.parametrize("mode", ["graph", "fused"])
+def test_recording_is_refused_without_a_gpu(mode: str, context: Callable[..., Context]) -> None:
+    with pytest.raises(SettingsError, match=f"is {mode}, which needs one GPU and one process; set it to auto or off"):
+        context(device="cpu", compile=mode)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("mode", "tolerance"), [("graph", 0.0), ("fused", 1e-2)])
+def test_on_a_gpu_recorded_programs_agree_with_plain_ones(
+    mode: str,
+    tolerance: float,
+    context: Callable[..., Context],
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+) -> None:
+    stream = tiny_stream()
+    engine = {"device": "cuda", "precision": "fp32", "eval_batch_size": 32}
+    adapter = {"bottleneck": 4, "dropout": 0.0}
+    plain = learnt(context(compile="off", **engine), tiny_backbone(), stream, adapter=adapter)
+    recorded = learnt(context(compile=mode, **engine), tiny_backbone(), stream, adapter=adapter)
+    torch.testing.assert_close(recorded[1], plain[1], rtol=0, atol=tolerance)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("batch_size", [64, 250, 256])
+def test_on_a_gpu_compiled_bf16_features_are_right(
+    batch_size: int, context: Callable[..., Context], tiny_backbone: Callable[..., Backbone]
+) -> None:
+    backbone = tiny_backbone(embed_dim=192, depth=6, num_heads=3)
+    compiled = context(device="cuda", precision="bf16", compile="fused")
+    method = Clare(backbone, ClareSettings(), 0).to("cuda").eval()
+    method.adapter.values.data.add_(0.02 * torch.randn_like(method.adapter.values))
+    for _ in range(10):
+        images = torch.randn(batch_size, 1, 28, 28, device="cuda")
+        with torch.no_grad(), compiled.ranks.autocast():
+            expected = method.features(images)
+        # Also where the compiler errs, since its programs are checked.
+        assert capture.is_close(compiled.programs.forward(method, method.features, images), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_a_hundred_tasks_compile_once_for_each_kind(
+    context: Callable[..., Context], tiny_backbone: Callable[..., Backbone], tiny_stream: Callable[..., Stream]
+) -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    stream = tiny_stream(num_tasks=100, num_train=3, num_test=1)
+    compiled = context(device="cuda", compile="fused", eval_batch_size=64)
+    learnt(compiled, tiny_backbone(), stream, epochs=1, probe_epochs=1, head={"strategy": "prototype"})
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
+    assert len(compiled.programs.captured) == 3

@@ -1,0 +1,202 @@
+"""Seeds as one, ranks at equal heads, and the difference to the reference."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_runs import write_run
+
+from clare.metrics.summary import summarise
+from clare.report.compare import compare
+from clare.report.groups import Spread, group_runs, rank, spread
+from clare.report.record import RunRecord, find_runs, read_run
+from clare.report.standings import (
+    Failure,
+    costs_alone,
+    spread_percent,
+    standing_sheets,
+    without_costs,
+    write_comparison,
+)
+from clare.report.tables import count
+
+ORDERS = ["abcdef", "fedcba", "bcdefa"]
+
+
+def head(method: str, strategy: str) -> dict[str, Any]:
+    """A preset's part that names a head."""
+    return {"method": {"name": method, "head": {"form": "cosine", "strategy": strategy}}}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[RunRecord]:
+    """Three seeds of three methods, one of them at another head, and a bound."""
+    for seed, classes in enumerate(ORDERS):
+        for method, skill, strategy in (
+            ("ease", 0.7, "aligned"),
+            ("clare", 0.9, "aligned"),
+            ("simplecil", 0.95, "prototype"),
+            ("joint", 0.99, "aligned"),
+        ):
+            sizes = (6,) if method == "joint" else (2, 2, 2)
+            write_run(
+                tmp_path / f"{method}-{seed}",
+                method,
+                sizes,
+                skill,
+                seed=seed + len(method),
+                classes=classes,
+                preset={"seed": seed, **head(method, strategy)},
+            )
+    return find_runs([tmp_path])
+
+
+def test_means_and_deviations() -> None:
+    assert spread([0.2, 0.4]) == Spread(pytest.approx(0.3), pytest.approx(2**0.5 / 10))
+    assert spread([0.2, None]) == Spread(0.2, None)
+    assert spread([None]) == spread([]) == Spread(None, None)
+    assert spread_percent(Spread(0.525, 0.004)) == "52.5 ± 0.4"
+    assert spread_percent(Spread(0.525, None)) == "52.5"
+    assert spread_percent(Spread(None, None)) == "-"
+
+
+def test_counts_for_people() -> None:
+    numbers = (0, 999, 1000, 9949, 52_300, 1_234_567, 85_800_000, 2_000_000_000)
+    assert [count(number) for number in numbers] == ["0", "999", "1.0 k", "9.9 k", "52 k", "1.2 M", "86 M", "2.0 G"]
+    assert count(None) == "-"
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one(runs: list[RunRecord]) -> None:
+    groups = group_runs(runs)
+    assert [(group.label, len(group.runs)) for group in groups] == [
+        ("clare", 3),
+        ("ease", 3),
+        ("joint", 3),
+        ("simplecil", 3),
+    ]
+    assert groups[0].seeds == [0, 1, 2]
+    finals = [summarise(run)["final_accuracy"] for run in runs if run.method == "clare"]
+    assert groups[0].figures["final_accuracy"].mean == pytest.approx(np.mean(finals))  # type: ignore[arg-type]
+    assert groups[0].figures["final_accuracy"].deviation == pytest.approx(np.std(finals, ddof=1))  # type: ignore[arg-type]
+    assert (groups[0].num_trained, groups[0].num_stored, groups[0].passes_per_image) == (1200, 3600, 2)
+    assert groups[0].seconds == 33.0
+
+
+def test_other_settings_and_repetitions_are_not_taken_for_seeds(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", preset={"seed": 1, "batch": 8})
+    write_run(tmp_path / "b", preset={"seed": 2, "batch": 16})
+    write_run(tmp_path / "c", "ease", preset={"seed": 1})
+    write_run(tmp_path / "d", "ease", preset={"seed": 1})
+    groups = group_runs(find_runs([tmp_path]))
+    assert [group.label for group in groups] == ["clare@a", "clare@b", "ease@c", "ease@d"]
+
+
+def test_only_finished_runs_count_once_there_are_some(tmp_path: Path) -> None:
+    for seed, num_tasks in enumerate((3, 2)):
+        write_run(tmp_path / f"clare-{seed}", num_tasks=num_tasks, preset={"seed": seed}, seed=seed)
+    (group,) = group_runs(find_runs([tmp_path]))
+    assert (len(group.runs), group.seeds) == (2, [0])
+    (sheet,) = standing_sheets(rank(find_runs([tmp_path / "clare-1"])))
+    assert sheet.rows[0][0] == "clare (2 of 3 tasks)"
+
+
+def test_methods_are_ranked_at_equal_heads_and_bounds_are_not(runs: list[RunRecord]) -> None:
+    ranking = rank(runs)
+    assert list(ranking) == ["cosine, aligned", "cosine, prototype"]
+    assert [each.group.label for each in ranking["cosine, aligned"]] == ["clare", "ease", "joint"]
+    assert [each.is_bound for each in ranking["cosine, aligned"]] == [False, False, True]
+    assert [each.note for each in ranking["cosine, aligned"]] == ["reference", "", ""]
+    assert [each.group.label for each in ranking["cosine, prototype"]] == ["simplecil"]
+
+
+def test_differences_are_pooled_over_seeds(runs: list[RunRecord]) -> None:
+    standings = {each.group.label: each for standings in rank(runs).values() for each in standings}
+    means = {label: each.group.figures["final_accuracy"].mean for label, each in standings.items()}
+    for label in ("ease", "simplecil", "joint"):
+        interval = standings[label].interval
+        assert interval is not None
+        assert interval.difference == pytest.approx((means[label] or 0) - (means["clare"] or 0), abs=1e-6)
+        assert interval.low < interval.difference < interval.high
+    alone = rank([run for run in runs if run.method in ("clare", "ease")])
+    assert alone["cosine, aligned"][1].interval == standings["ease"].interval
+
+
+def test_one_seed_has_the_interval_of_the_run(runs: list[RunRecord]) -> None:
+    pair = [run for run in runs if run.preset["seed"] == 1 and run.method in ("clare", "ease")]
+    of_runs = compare(pair)[1].intervals["final_accuracy"]
+    interval = rank(pair)["cosine, aligned"][1].interval
+    assert interval is not None
+    expected = (of_runs.difference, of_runs.low, of_runs.high)
+    assert (interval.difference, interval.low, interval.high) == pytest.approx(expected, abs=1e-6)
+
+
+def test_runs_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "clare")
+    write_run(tmp_path / "b", "ease", task_sizes=(3, 3))
+    write_run(tmp_path / "c", "l2p", num_tasks=2)
+    lost = write_run(tmp_path / "d", "sema")
+    (lost / "predictions" / "task-0002.safetensors").unlink()
+    notes = {each.group.label: each.note for each in rank(find_runs([tmp_path]))[""]}
+    assert notes == {
+        "clare": "reference",
+        "ease": "different stream",
+        "l2p": "unfinished",
+        "sema": "no shared predictions",
+    }
+
+
+def test_sheets_name_heads_costs_seeds_and_failures(runs: list[RunRecord]) -> None:
+    failures = [Failure("l2p-1", "cosine, prototype", "it diverged"), Failure("sema", "linear, trained", "it refuses")]
+    aligned, prototype = standing_sheets(rank(runs), failures)
+    assert aligned.title == "Comparison in percent; head: cosine, aligned"
+    assert aligned.header == (
+        "Method",
+        "Seeds",
+        "Average",
+        "Final",
+        "Forgetting",
+        "Δ final",
+        "Trained",
+        "Stored",
+        "Passes",
+        "Time",
+    )
+    assert [row[0] for row in aligned.rows] == ["clare", "ease", "joint (bound)", "sema"]
+    assert [row[0] for row in prototype.rows] == ["simplecil", "l2p-1"]
+    assert aligned.marked == {0}
+    assert not prototype.marked
+    assert aligned.rows[0][5:] == ("reference", "1.2 k", "3.6 k", "2", "33.0 s")
+    assert aligned.rows[2][2] == aligned.rows[2][4] == "-"
+    assert aligned.rows[3][2:] == ("failed", *["-"] * 7)
+    for sheet in (aligned, prototype):
+        assert {len(row) for row in sheet.rows} == {len(sheet.header)}
+    one_seed = [run for run in runs if run.preset["seed"] == 0]
+    assert "Seeds" not in standing_sheets(rank(one_seed))[0].header
+
+
+def test_a_sheet_is_cut_for_a_narrow_terminal(runs: list[RunRecord]) -> None:
+    sheet = standing_sheets(rank(runs))[0]
+    accuracies, costs = without_costs(sheet), costs_alone(sheet)
+    assert accuracies.header == sheet.header[:6]
+    assert costs.header == ("Method", *sheet.header[6:])
+    assert [row[0] for row in accuracies.rows] == [row[0] for row in costs.rows] == [row[0] for row in sheet.rows]
+    assert costs.rows[0] == ("clare", "1.2 k", "3.6 k", "2", "33.0 s")
+    assert costs.title == "Cost; head: cosine, aligned"
+
+
+def test_the_comparison_is_written_as_markdown(runs: list[RunRecord], tmp_path: Path) -> None:
+    failures = [Failure("l2p-1", "", "it diverged; lower the learning rate")]
+    path = write_comparison(rank(runs), failures, "Methods compared", tmp_path / "out")
+    text = path.read_text()
+    assert path.name == "comparison.md"
+    assert text.startswith("# Methods compared\n\n**Comparison in percent; head: cosine, aligned**\n\n| Method |")
+    assert "| **clare** | 3 |" in text
+    assert "- l2p-1 failed: it diverged; lower the learning rate" in text
+    assert "Δ: the difference to the reference" in text
+
+
+def test_a_single_run_has_a_standing(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", "joint", task_sizes=(6,)))
+    ((standing,),) = rank([run]).values()
+    assert (standing.note, standing.is_bound) == ("reference", False)
