@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install run test check help clean
+.PHONY: install run test test-browser check help clean
 
 help:  ## Say what the targets do
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -14,6 +14,9 @@ run: .venv/installed  ## Watch CLARE learn the embedded stream beside three refe
 test: .venv/tested  ## Run all tests; skipped ones are named with the reason
 	$(BIN)/python -m pytest
 
+test-browser: .venv/tested  ## Drive the page of `clare serve` with Chromium
+	$(BIN)/python -m pytest tests/browser -m browser
+
 check: .venv/tested  ## Format, lint and types
 	$(BIN)/ruff format --check src tests scripts benchmarks
 	$(BIN)/ruff check src tests scripts benchmarks
@@ -25,7 +28,7 @@ clean:  ## Remove .venv and the demonstration's run
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "clare needs Python 3.11 or newer, this is %s; run make PYTHON=/path/to/python3.11 …" % sys.version.split()[0])'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[serve]'
 	@touch $@
 
 .venv/tested: .venv/installed

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 from clare.version import __version__
 
 if TYPE_CHECKING:
-    from clare.learner import Learner, create, load
+    from clare.learner import Learner, create, load, teach
+    from clare.own.taught import TaughtModel
 
-__all__ = ["Learner", "__version__", "create", "load"]
+__all__ = ["Learner", "TaughtModel", "__version__", "create", "load", "teach"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the heavy parts when they are first asked for, so that `clare doctor` starts without them."""
-    if name in ("Learner", "create", "load"):
+    if name in ("Learner", "TaughtModel", "create", "load", "teach"):
         from clare import learner
 
         return getattr(learner, name)

@@ -21,8 +21,13 @@ from clare.engine.settings import EngineSettings
 from clare.errors import DataError, ModelError
 from clare.methods import METHODS
 from clare.methods.base import Method
-from clare.model.folder import load_model, save_model
+from clare.model.folder import load_model, read_manifest, save_model
+from clare.model.lock import writing
+from clare.own.defaults import named_backbone
+from clare.own.taught import Mode, TaughtModel
 from clare.settings import build_settings
+
+__all__ = ["Learner", "TaughtModel", "create", "load", "teach"]
 
 
 class Learner:
@@ -76,7 +81,11 @@ class Learner:
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder; an interruption leaves what was there before."""
-        save_model(Path(folder), self.method, self.backbone, self.context.transforms.settings)
+        folder = Path(folder)
+        with writing(folder, wait=True, makes_folder=True):
+            if (folder / "model.json").exists() and read_manifest(folder).history:
+                raise ModelError(f"{folder} holds a model with a history, which would be lost; save to another folder")
+            save_model(folder, self.method, self.backbone, self.context.transforms.settings)
 
 
 def create(
@@ -106,6 +115,27 @@ def load(
     """Read a learner that was saved; a backbone built by hand must be given again."""
     method, frozen, transforms = load_model(Path(folder), None if backbone is None else _backbone(backbone))
     return Learner(method, frozen, transforms, device)
+
+
+def teach(
+    folder: str | Path,
+    pictures: Examples,
+    backbone: str | BackboneSettings | None = None,
+    *,
+    mode: Mode = "learn",
+    device: str = "auto",
+) -> TaughtModel:
+    """Teach a model folder new classes, or with mode 'update' more pictures; the folder is made if there is none."""
+    folder = Path(folder)
+    if (folder / "model.json").exists():
+        if backbone is not None:
+            raise ModelError(f"{folder} has its backbone already; leave out `backbone` or choose another folder")
+        model = TaughtModel.open(folder, device=device)
+    else:
+        settings = named_backbone(backbone) if isinstance(backbone, str) else backbone
+        model = TaughtModel.create(folder, settings, device=device)
+    model.teach(pictures, mode=mode)
+    return model
 
 
 def _backbone(backbone: str | VisionTransformer | BackboneSettings) -> Backbone:

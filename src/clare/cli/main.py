@@ -5,12 +5,13 @@ Commands import what they need when they run, so that `clare doctor` works where
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from clare.errors import ClareError
+from clare.cli.own import add_own_commands
+from clare.errors import ClareError, SettingsError
 
 app = typer.Typer(
     help="Class-incremental learning on a frozen vision transformer: train, compare and look at methods.",
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 console = Console()
 errors = Console(stderr=True)
+add_own_commands(app, console, errors)
 
 Preset = Annotated[str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")]
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold runs.", show_default=False)]
@@ -157,6 +159,54 @@ def pretrain(
     from clare.cli.pretrain import pretrain_command
 
     pretrain_command(console, out, set_ or [], device)
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(help="The model's folder.", show_default=False)],
+    format_: Annotated[
+        Literal["onnx", "timm"],
+        typer.Option("--format", help="One ONNX file, or adapter and head with a loader for plain timm."),
+    ] = "onnx",
+    out: Annotated[
+        Path | None, typer.Option(help="The folder, or an .onnx file; MODEL-FORMAT beside the model when left out.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="A folder of pictures on which the export is set against the model.")
+    ] = None,
+) -> None:
+    """Write a model for use without clare, with a model card, after checking that it answers as the original."""
+    from clare.cli.export import export_command
+
+    export_command(console, model, format_, out, check)
+
+
+@app.command()
+def serve(
+    model: Annotated[Path, typer.Argument(help="The model's folder.", show_default=False)],
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; 0.0.0.0 can be reached from other machines.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8000,
+    token: Annotated[
+        str | None, typer.Option(envvar="CLARE_TOKEN", help="What a client must send to change the model.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Another name of this server, as a proxy passes it on.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change a limit, such as predict_images=8.")
+    ] = None,
+) -> None:
+    """Answer over HTTP, with a page to draw or drop images on, and learn new classes while answering."""
+    try:
+        from clare.cli.serve import serve_command
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"`clare serve` needs the package {error.name}, which is missing; run pip install 'clare[serve]'"
+        ) from error
+    serve_command(console, errors, model, host, port, token, device, allow_host or [], limit or [])
 
 
 def _overrides(set_: list[str] | None, skip_bad_images: bool) -> list[str]:

@@ -21,7 +21,7 @@ IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".p
 NUM_HEADER_BYTES = 1 << 14
 
 # A closed list: Pillow would otherwise hand some files to outside programs, such as PostScript to Ghostscript.
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 _UPRIGHT: dict[object, Image.Transpose] = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -91,7 +91,7 @@ def _size_of(content: bytes) -> tuple[int, int] | None:
     """Return height and width of an image of which the header is there."""
     try:
         with _quiet_pillow():
-            image = Image.open(BytesIO(content), formats=_FORMATS)
+            image = Image.open(BytesIO(content), formats=FORMATS)
     except Exception:  # as for decoding, which will tell what is wrong
         return None
     return image.height, image.width
@@ -115,7 +115,7 @@ def is_plain_jpeg(content: bytes) -> bool:
 def _open(content: bytes) -> Image.Image:
     """Open and decode an image of a known format."""
     with _quiet_pillow():
-        image: Image.Image = Image.open(BytesIO(content), formats=_FORMATS)
+        image: Image.Image = Image.open(BytesIO(content), formats=FORMATS)
     image.load()
     return image
 
@@ -169,5 +169,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return f"it has more than {Image.MAX_IMAGE_PIXELS} pixels"
     if isinstance(error, UnidentifiedImageError):
-        return f"it is damaged, or none of {', '.join(_FORMATS)}"
+        return f"it is damaged, or none of {', '.join(FORMATS)}"
     return str(error) or type(error).__name__

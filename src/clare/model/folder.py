@@ -1,7 +1,12 @@
-"""The model folder: safetensors for tensors, JSON for the rest, committed by the rename of model.json."""
+"""The model folder: safetensors for tensors, JSON for the rest, committed by the rename of model.json.
+
+model.json holds the state of the model (STATE), the number of its last change, the history, and the names of the files
+of the states before the last changes. Files of tensors and of kept states are named by what they hold and never change.
+"""
 
 import hashlib
 import json
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,66 +22,198 @@ from clare.methods import METHODS
 from clare.methods.base import Method, Snapshot
 from clare.settings import build_settings
 
-FORMAT = 1
+FORMAT = 2
+OLDEST_FORMAT = 1
+EXTRA = "taught."
+"""How the names of tensors begin that are not the method's own."""
 KEYS = ("method", "seed", "structure", "backbone", "backbone_hash", "transforms", "tensors")
+STATE = (*KEYS, "classes", "calibration")
+NUM_KEPT = 5
+NUM_TRIES = 5
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What model.json says."""
+
+    state: State
+    version: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    kept: list[dict[str, str]] = field(default_factory=list)
+    """Files of the states before the last changes, oldest first."""
+    num_kept: int = NUM_KEPT
+    """How many such states are kept."""
+
+
+def make_state(method: Method, backbone: Backbone, transforms: TransformSettings, tensors: str) -> State:
+    """Return what there is to say about a model whose tensors are in this file."""
+    structure = method.structure()
+    return {
+        "method": {"name": METHODS.name_of(type(method)), **method.settings.model_dump(mode="json")},
+        "seed": method.seed,
+        "structure": structure,
+        "backbone": backbone.settings.model_dump(mode="json") if backbone.settings else None,
+        "backbone_hash": backbone.fingerprint,
+        "transforms": transforms.model_dump(mode="json"),
+        "tensors": tensors,
+        "classes": undated_classes(structure),
+        "calibration": None,
+    }
+
+
+def undated_classes(structure: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the classes of a model of which nobody wrote down when it learnt them, and from how many pictures."""
+    tasks = enumerate(structure["tasks"], start=1)
+    return [{"name": name, "task": task, "taught_at": "", "num_images": 0} for task, names in tasks for name in names]
 
 
 def save_model(folder: Path, method: Method, backbone: Backbone, transforms: TransformSettings) -> None:
-    """Write a model so that an interruption leaves the one that was there before."""
-    snapshot = method.snapshot()
-    data = save({name: tensor.to("cpu").contiguous() for name, tensor in snapshot.tensors.items()})
-    file = _name_of(data)
-    write_bytes(folder / file, data)
-    write_json(
-        folder / "model.json",
-        {
-            "format": FORMAT,
-            "method": {"name": METHODS.name_of(type(method)), **method.settings.model_dump(mode="json")},
-            "seed": method.seed,
-            "structure": snapshot.structure,
-            "backbone": backbone.settings.model_dump(mode="json") if backbone.settings else None,
-            "backbone_hash": backbone.fingerprint,
-            "transforms": transforms.model_dump(mode="json"),
-            "tensors": file,
-        },
-    )
-    for old in folder.glob("tensors-*.safetensors"):
-        if old.name != file:
-            old.unlink()
+    """Write a model without a history so that an interruption leaves the one that was there before."""
+    name = write_state_tensors(folder, method.snapshot().tensors)
+    commit(folder, Manifest(make_state(method, backbone, transforms, name), version=1))
 
 
 def load_model(folder: Path, backbone: Backbone | None = None) -> tuple[Method, Backbone, TransformSettings]:
     """Read a model; a backbone that was not loaded by name must be given again."""
-    manifest = _read_manifest(folder)
+    manifest, tensors = read_model(folder)
+    return build_model(folder, manifest.state, tensors, backbone)
+
+
+def build_model(
+    folder: Path, state: State, tensors: dict[str, Tensor], backbone: Backbone | None = None
+) -> tuple[Method, Backbone, TransformSettings]:
+    """Make the model of a state and its tensors."""
     if backbone is None:
-        if manifest["backbone"] is None:
+        if state["backbone"] is None:
             raise ModelError(
                 f"{folder} was made with a backbone built by hand; give it again: clare.load(folder, backbone)"
             )
-        backbone = load_backbone(build_settings(BackboneSettings, manifest["backbone"], "backbone"))
-    if backbone.fingerprint != manifest["backbone_hash"]:
+        backbone = load_backbone(build_settings(BackboneSettings, state["backbone"], "backbone"))
+    if backbone.fingerprint != state["backbone_hash"]:
         raise ModelError(
-            f"{folder} was made for the backbone {manifest['backbone_hash']}, this one is {backbone.fingerprint}; "
+            f"{folder} was made for the backbone {state['backbone_hash']}, this one is {backbone.fingerprint}; "
             "load the same weights"
         )
-    values = dict(manifest["method"])
+    values = dict(state["method"])
     kind = METHODS.get(values.pop("name"))
-    method = kind(backbone, build_settings(kind.settings_type, values, "method"), int(manifest["seed"]))
-    method.restore(Snapshot(manifest["structure"], _read_tensors(folder / manifest["tensors"])))
+    method = kind(backbone, build_settings(kind.settings_type, values, "method"), int(state["seed"]))
+    method.restore(Snapshot(state["structure"], own_tensors(tensors)))
     method.eval()
-    return method, backbone, build_settings(TransformSettings, manifest["transforms"], "transforms")
+    return method, backbone, build_settings(TransformSettings, state["transforms"], "transforms")
 
 
-def _name_of(data: bytes) -> str:
-    """Return the name of a file of tensors, which tells whether its bytes are those that were saved."""
-    return f"tensors-{hashlib.sha256(data).hexdigest()[:16]}.safetensors"
+def own_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the method's own tensors."""
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(EXTRA)}
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def read_model(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:
+    """Read what was committed last; nobody is waited for."""
+    manifest = read_manifest(folder)
+    for _ in range(NUM_TRIES):
+        try:
+            return manifest, read_tensors(folder / manifest.state["tensors"])
+        except ModelError:
+            # A writer may have taken the files away between our two looks; then there is another state to read.
+            latest = read_manifest(folder)
+            if latest.version == manifest.version:
+                raise
+            manifest = latest
+    raise ModelError(f"{folder} changes faster than it can be read; try again when fewer processes write it")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read model.json and check its format."""
+    path = folder / "model.json"
+    if not path.is_file():
+        raise ModelError(f"{folder} holds no model: model.json is missing; give the folder that was saved")
+    values = _read_json(path)
+    if not isinstance(values, dict) or "format" not in values:
+        raise ModelError(f"{path} is not a model's manifest: it names no format; restore the folder from a copy")
+    if values["format"] not in range(OLDEST_FORMAT, FORMAT + 1):
+        raise ModelError(
+            f"{folder} has format {values['format']}, this version reads {OLDEST_FORMAT} to {FORMAT}; "
+            "install a newer clare"
+        )
+    needed = KEYS if values["format"] == OLDEST_FORMAT else (*STATE, "version", "history", "kept", "num_kept")
+    missing = [key for key in needed if key not in values]
+    if missing:
+        raise ModelError(f"{path} does not name {', '.join(missing)}; restore the folder from a copy")
+    if values["format"] == OLDEST_FORMAT:
+        dated = {"classes": undated_classes(values["structure"]), "calibration": None}
+        return Manifest({**{key: values[key] for key in KEYS}, **dated})
+    state = {key: values[key] for key in STATE}
+    return Manifest(state, int(values["version"]), values["history"], values["kept"], int(values["num_kept"]))
+
+
+def commit(folder: Path, manifest: Manifest) -> None:
+    """Make a manifest the one that counts, and remove the files that it no longer names."""
+    values = {
+        "format": FORMAT,
+        "version": manifest.version,
+        **manifest.state,
+        "history": manifest.history,
+        "num_kept": manifest.num_kept,
+        "kept": manifest.kept,
+    }
+    write_json(folder / "model.json", values)
+    named = {manifest.state["tensors"], *(name for kept in manifest.kept for name in kept.values())}
+    for pattern in ("tensors-*.safetensors", "state-*.json", ".*.tmp"):
+        for path in folder.glob(pattern):
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+
+def advance(folder: Path, manifest: Manifest, state: State, change: dict[str, Any]) -> Manifest:
+    """Commit a change: a new state, while the one before it is kept."""
+    content = state_bytes(manifest.state)
+    name = f"state-{_digest(content)}.json"
+    write_bytes(folder / name, content)
+    kept = [*manifest.kept, {"state": name, "tensors": manifest.state["tensors"]}][-manifest.num_kept :]
+    following = replace(manifest, state=state, version=change["number"], history=[*manifest.history, change], kept=kept)
+    commit(folder, following)
+    return following
+
+
+def step_back(folder: Path, manifest: Manifest, change: dict[str, Any]) -> Manifest:
+    """Commit the state before the last change again, byte for byte."""
+    path = folder / manifest.kept[-1]["state"]
+    state = _read_json(path)
+    if path.name != f"state-{_digest(state_bytes(state))}.json":
+        raise ModelError(f"{path} is damaged: its content does not fit its name; restore the folder from a copy")
+    read_tensors(folder / state["tensors"])
+    previous = replace(
+        manifest, state=state, version=change["number"], history=[*manifest.history, change], kept=manifest.kept[:-1]
+    )
+    commit(folder, previous)
+    return previous
+
+
+def state_bytes(state: State) -> bytes:
+    """Return the one way to write a state."""
+    return (json.dumps({key: state[key] for key in STATE}, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def write_state_tensors(folder: Path, tensors: dict[str, Tensor]) -> str:
+    """Write tensors under a name that tells whether the bytes are those that were saved, and return the name."""
+    data = save({name: tensor.to("cpu").contiguous() for name, tensor in tensors.items()})
+    name = f"tensors-{_digest(data)}.safetensors"
+    write_bytes(folder / name, data)
+    return name
+
+
+def _digest(data: bytes) -> str:
+    """Return a short hash."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a model and make sure that they are the ones that were saved."""
     try:
         data = path.read_bytes()
-        if _name_of(data) != path.name:
+        if f"tensors-{_digest(data)}.safetensors" != path.name:
             raise ModelError(f"{path} is damaged: its content does not fit its name; restore the folder from a copy")
         tensors: dict[str, Tensor] = load(data)
     except (OSError, SafetensorError) as error:
@@ -84,22 +221,9 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    """Read model.json and check its format."""
-    path = folder / "model.json"
-    if not path.is_file():
-        raise ModelError(f"{folder} holds no model: model.json is missing; give the folder that was saved")
+def _read_json(path: Path) -> Any:
+    """Read a JSON file of the folder."""
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-    except ValueError as error:
+        return json.loads(path.read_text())
+    except (ValueError, OSError) as error:
         raise ModelError(f"{path} is not valid JSON ({error}); restore the folder from a copy") from error
-    if not isinstance(manifest, dict) or "format" not in manifest:
-        raise ModelError(f"{path} is not a model's manifest: it names no format; restore the folder from a copy")
-    if manifest["format"] != FORMAT:
-        raise ModelError(
-            f"{folder} has format {manifest['format']}, this version reads {FORMAT}; install a newer clare"
-        )
-    missing = [key for key in KEYS if key not in manifest]
-    if missing:
-        raise ModelError(f"{path} does not name {', '.join(missing)}; restore the folder from a copy")
-    return manifest

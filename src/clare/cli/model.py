@@ -1,0 +1,162 @@
+"""`clare inspect`, `undo`, `rename`, `remove` and `evaluate`."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from clare.cli.learn import accuracy_cells, capacity_line, day
+from clare.errors import ModelError
+from clare.model.records import Change, Evaluation
+from clare.own.taught import TaughtModel
+from clare.report.model_plots import capacity_figure, confusion_figure, write_figure
+from clare.report.tables import percent
+
+
+def inspect_command(console: Console, path: Path, plot: Path | None, device: str) -> None:
+    """Print what a model is, knows and has left."""
+    model = TaughtModel.open(path, device=device)
+    if plot is not None and model.claims is None:
+        raise ModelError(f"the method '{model.method.name}' claims no coordinates, so there is nothing to plot")
+    _say(console, *_facts(model))
+    console.print(_class_table(model))
+    if model.claims:
+        console.print(_claims_table(model.claims))
+    console.print(_history_table(model))
+    if plot is not None and model.claims is not None and model.capacity is not None:
+        if not model.claims:
+            raise ModelError(f"{path} has learnt no task yet, so there is nothing to plot; teach it some classes")
+        write_figure(capacity_figure(model.claims, model.capacity.num_coordinates), plot)
+        _say(console, f"plot: {plot}")
+
+
+def _facts(model: TaughtModel) -> list[str]:
+    """Return what there is to say in a line each."""
+    num_bytes = sum(file.stat().st_size for file in model.path.iterdir() if file.is_file())
+    calibration = model.calibration
+    unknown = (
+        "not calibrated yet"
+        if calibration is None
+        else f"threshold {calibration['threshold']:.2f}, fitted to {calibration['num_pairs']} held-back pictures"
+    )
+    return [
+        f"{model.path}: version {model.version}, {len(model.classes)} classes, method {model.method.name}",
+        f"backbone: {model.backbone_name}, hash {model.backbone_hash}, {model.image_size} x {model.image_size} pixels, "
+        f"{'grey' if model.channels == 1 else 'colour'}",
+        capacity_line(model),
+        f"none of these: {unknown}",
+        f"size on disk: {num_bytes / 1e6:.1f} MB; changes that can be undone: {model.num_undoable}",
+        "",
+    ]
+
+
+def _class_table(model: TaughtModel) -> Table:
+    """Return the classes with the task and the day they came with."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("class", "task", "taught", "pictures", "accuracy (%)", "of", "measured"):
+        table.add_column(heading, justify="left" if heading in ("class", "taught", "measured") else "right")
+    reports = model.reports
+    for info in model.classes:
+        cells = (str(info.task), day(info.taught_at), str(info.num_images or "-"))
+        table.add_row(escape(info.name), *cells, *accuracy_cells(reports.get(info.name)))
+    return table
+
+
+def _claims_table(claims: list[list[int]]) -> Table:
+    """Return how many coordinates each task claimed in each layer."""
+    table = Table(box=None, pad_edge=False, title="coordinates claimed", title_justify="left")
+    table.add_column("task")
+    for layer in range(1, len(claims[0]) + 1):
+        table.add_column(f"layer {layer}", justify="right")
+    table.add_column("all", justify="right")
+    for task, counts in enumerate(claims, start=1):
+        table.add_row(str(task), *map(str, counts), str(sum(counts)))
+    return table
+
+
+def _history_table(model: TaughtModel) -> Table:
+    """Return the changes, oldest first."""
+    table = Table("change", "what", "when", "classes", box=None, pad_edge=False, title="history", title_justify="left")
+    for change in model.history:
+        names = ", ".join(change.classes[:6]) + (", …" if len(change.classes) > 6 else "")
+        table.add_row(str(change.number), _kind(change), day(change.at), escape(names))
+    return table
+
+
+def _kind(change: Change) -> str:
+    """Return what a change did; an undo names what it took back."""
+    return f"undo of {change.report['undone']}" if change.kind == "undo" else change.kind
+
+
+def undo_command(console: Console, path: Path, wait: bool, device: str) -> None:
+    """Take back the last change."""
+    model = TaughtModel.open(path, device=device)
+    change = model.undo(wait=wait)
+    names = ", ".join(change.classes)
+    _say(
+        console,
+        f"took back change {change.report['undone']} ({change.report['kind']}: {names}); "
+        f"{len(model.classes)} classes; changes that can still be undone: {model.num_undoable}",
+    )
+
+
+def rename_command(console: Console, path: Path, old: str, new: str, wait: bool, device: str) -> None:
+    """Give a class another name."""
+    TaughtModel.open(path, device=device).rename(old, new, wait=wait)
+    _say(console, f"'{old}' is now '{new}'; clare undo {path} takes it back")
+
+
+def remove_command(console: Console, path: Path, name: str, wait: bool, device: str) -> None:
+    """Forget a class."""
+    model = TaughtModel.open(path, device=device)
+    model.remove(name, wait=wait)
+    _say(console, f"'{name}' is removed, {len(model.classes)} classes are left; clare undo {path} takes it back")
+
+
+def evaluate_command(console: Console, path: Path, pictures: Path, plot: Path, device: str) -> None:
+    """Measure a model on pictures whose classes are their folders."""
+    model = TaughtModel.open(path, device=device)
+    evaluation = model.evaluate(pictures)
+    console.print(_evaluation_table(evaluation))
+    if evaluation.accuracy is not None:
+        _say(
+            console,
+            f"{percent(evaluation.accuracy)} % of {evaluation.num_images} pictures of known classes are named rightly, "
+            f"{percent(evaluation.unknown_rate)} % are said to be none of these",
+        )
+        seen = [place for place, count in enumerate(evaluation.counts) if count]
+        seen += [
+            place for place in range(len(evaluation.classes)) if place not in seen and _is_guessed(evaluation, place)
+        ]
+        confusion = [[evaluation.confusion[row][column] for column in sorted(seen)] for row in sorted(seen)]
+        write_figure(confusion_figure([evaluation.classes[place] for place in sorted(seen)], confusion), plot)
+        _say(console, f"confusion matrix: {plot}")
+    for name, (count, flagged) in evaluation.strangers.items():
+        _say(console, f"'{name}' is not known: {flagged} of its {count} pictures are said to be none of these")
+
+
+def _is_guessed(evaluation: Evaluation, place: int) -> bool:
+    """Tell whether any picture was taken for this class."""
+    return any(row[place] for row in evaluation.confusion)
+
+
+def _evaluation_table(evaluation: Evaluation) -> Table:
+    """Return accuracy and most frequent mistake of every class that has pictures."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("class", "pictures", "right", "accuracy (%)", "most often taken for"):
+        table.add_column(heading, justify="right" if heading in ("pictures", "right", "accuracy (%)") else "left")
+    for place, name in enumerate(evaluation.classes):
+        count, correct = evaluation.counts[place], evaluation.correct[place]
+        if count:
+            mistakes = [number if other != place else 0 for other, number in enumerate(evaluation.confusion[place])]
+            worst = max(range(len(mistakes)), key=mistakes.__getitem__)
+            taken = f"{evaluation.classes[worst]} ({mistakes[worst]})" if mistakes[worst] else "-"
+            table.add_row(escape(name), str(count), str(correct), percent(correct / count), escape(taken))
+    return table
+
+
+def _say(console: Console, *lines: str) -> None:
+    """Print lines as they are."""
+    for line in lines:
+        console.print(escape(line), soft_wrap=True, highlight=False)

@@ -1,0 +1,204 @@
+"""The whole classifier as one ONNX file: images in 0..1 go in, logits and probabilities come out."""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clare.errors import ModelError
+from clare.export.export_check import Agreement, Pictures, compare
+from clare.export.export_source import Source
+from clare.export.folding import folded_projections, projections
+from clare.methods.base import Method
+from clare.version import __version__
+
+TOLERANCE = 1e-3
+MOST_BYTES = 2**31 - 2**20
+"""What one protobuf message holds, less some room for the graph."""
+FIXED_SETTINGS = {"chunk_size": 8}
+"""Values for settings that otherwise follow the size of the batch, which a graph for any batch cannot."""
+INPUT, OUTPUTS = "images", ("logits", "probabilities")
+
+
+class OnnxClassifier(nn.Module):
+    """A method with its normalisation inside."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        # A copy, since it is changed: the source stays what the file is compared with and the card tells about.
+        self.method = fixed_method(deepcopy(source.method))
+        self.is_folded = fold(self.method)
+        for name, values in zip(("mean", "std"), source.normalisation, strict=True):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32)[:, None, None])
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits and probabilities of images in 0..1, shape (B, C, S, S)."""
+        method, normal = self.method, (images - self.mean) / self.std
+        logits = method.classify(method.bare_features(normal) if self.is_folded else method.features(normal))
+        return logits, (method.head.scale * logits).softmax(1)
+
+
+def fixed_method(method: Method) -> Method:
+    """Let nothing about a method depend on how many images come at a time."""
+    names = FIXED_SETTINGS.keys() & type(method.settings).model_fields.keys()
+    method.settings = method.settings.model_copy(update={name: FIXED_SETTINGS[name] for name in names})
+    return method
+
+
+def fold(method: Method) -> bool:
+    """Add low-rank updates to the backbone's weights, and tell whether there were any."""
+    folded = folded_projections(method)
+    for projection, weight in zip(projections(method) if folded else [], folded or [], strict=True):
+        projection.weight.data.copy_(weight)
+    return folded is not None
+
+
+def export_onnx(source: Source, pictures: Pictures) -> tuple[bytes, Agreement]:
+    """Return the classifier as the bytes of an ONNX file, set against the original by onnxruntime."""
+    packages = onnx_packages()
+    original = source.logits(pictures.images)
+    alone = source.logits(first_of(pictures).images)
+    classifier = OnnxClassifier(source).eval()
+    inputs = source.inputs(pictures.images)
+    data = _with_facts(packages, _converted(packages, classifier, inputs), facts_of(source))
+    agreement = compare(run_onnx(data, inputs)[0], original, pictures, TOLERANCE, "onnxruntime")
+    # The number of images is free in the file: one image alone must come out right as well.
+    compare(run_onnx(data, inputs[:1])[0], alone, first_of(pictures), TOLERANCE, "onnxruntime")
+    return data, agreement
+
+
+def first_of(pictures: Pictures) -> Pictures:
+    """Return the first of some pictures."""
+    store, canvas = pictures.images, pictures.images.batch(torch.arange(1))
+    height, width = store.sizes[0].tolist()
+    return Pictures(
+        type(store).from_array(canvas.pixels[:, :, :height, :width]), f"the first of {pictures.description}"
+    )
+
+
+def onnx_packages() -> dict[str, Any]:
+    """Return the packages of the extra `export`, or say that they are missing."""
+    try:
+        return {name: import_module(name) for name in ("onnx", "onnxruntime", "onnxscript")}
+    except ImportError as error:
+        raise ModelError(
+            f"ONNX needs the package {error.name}, which is missing; run pip install 'clare[export]'"
+        ) from error
+
+
+def check_size(num_bytes: int) -> None:
+    """Refuse weights that do not fit into one ONNX file."""
+    if num_bytes > MOST_BYTES:
+        raise ModelError(
+            f"the model has {num_bytes / 2**30:.1f} GiB of weights, and an ONNX file holds 2 GiB; use --format timm"
+        )
+
+
+def facts_of(source: Source) -> dict[str, str]:
+    """Return what the file's metadata say."""
+    transforms = source.transforms
+    return {
+        "classes": json.dumps(source.class_names, ensure_ascii=False),
+        "image_size": str(transforms.image_size),
+        "resize": str(transforms.resize),
+        "resample": transforms.test_kernel,
+        "channels": str(source.backbone.channels),
+        "method": source.method.name,
+        "backbone": source.backbone_name,
+        "backbone_hash": source.backbone.fingerprint,
+        "clare": __version__,
+        **({"unknown": json.dumps(curve)} if (curve := source.unknown_curve) else {}),
+    }
+
+
+def _converted(packages: Mapping[str, Any], classifier: OnnxClassifier, inputs: Tensor) -> Any:
+    """Convert the classifier for any number of images."""
+    name = classifier.method.name
+    with _expressible(name):
+        # Strict: it follows the number of images through `len`, which would be a constant otherwise.
+        example = inputs[:1].expand(3, -1, -1, -1).clone()
+        sizes = ({0: torch.export.Dim("batch")},)
+        program = torch.export.export(classifier, (example,), dynamic_shapes=sizes, strict=True)
+    signature = program.graph_signature
+    used = [*signature.inputs_to_parameters.values(), *signature.inputs_to_buffers.values()]
+    check_size(sum(tensor.nbytes for key, tensor in program.state_dict.items() if key in used))
+    with _expressible(name):
+        converted: Any = torch.onnx.export(
+            program,
+            (),
+            dynamo=True,
+            input_names=[INPUT],
+            output_names=list(OUTPUTS),
+            custom_translation_table={torch.ops.aten.sort.stable: _stable_sort(packages["onnxscript"].opset18)},
+            verbose=False,
+        )
+        return converted.model_proto
+
+
+@contextmanager
+def _expressible(name: str) -> Iterator[None]:
+    """Turn what tracing or translation fails with into a sentence about the method."""
+    try:
+        with _quiet(), torch.no_grad():
+            yield
+    except Exception as error:  # they fail with almost every kind of exception
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(
+            f"the method {name} cannot be expressed in ONNX ({reason}); use it through clare predict or clare serve"
+        ) from error
+
+
+def _stable_sort(operators: Any) -> Any:
+    """Return the translation of a stable sort, which torch lacks; ONNX gives ties to the lower index, as it does."""
+
+    def sort(values: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
+        length = operators.Gather(operators.Shape(values), operators.Constant(value_ints=[dim]))
+        return operators.TopK(values, length, axis=dim, largest=int(descending), sorted=1)
+
+    return sort
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what the converters say about their own workings."""
+    loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir", "torch.onnx", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _with_facts(packages: Mapping[str, Any], model: Any, facts: Mapping[str, str]) -> bytes:
+    """Return the file's bytes with the facts, and without the places in source files that the converter notes."""
+    for part in [*model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output, model.graph]:
+        del part.metadata_props[:]
+        part.doc_string = ""
+    packages["onnx"].helper.set_model_props(model, dict(facts))
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def run_onnx(data: bytes, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits and probabilities that onnxruntime computes on the CPU."""
+    runtime: Any = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    logits, probabilities = session.run(list(OUTPUTS), {INPUT: inputs.numpy()})
+    return torch.from_numpy(logits), torch.from_numpy(probabilities)

@@ -1,0 +1,121 @@
+"""What a method has learnt on top of its backbone, for plain timm: tensors, a description, and a small loader."""
+
+import json
+import math
+from importlib import resources
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from clare.backbones.vit import EMBEDDED, EMBEDDED_ARCHITECTURE, EMBEDDED_WEIGHTS, BackboneSettings
+from clare.errors import ModelError
+from clare.export.export_check import Agreement, Pictures, compare
+from clare.export.export_source import Source
+from clare.export.folding import folded_projections
+from clare.export.timm_loader import load
+from clare.files import write_bytes
+from clare.methods.adapted import AdaptedMethod
+from clare.methods.base import Method
+from clare.tuners.adapter import FlatAdapter
+
+TOLERANCE = 1e-5
+FORMAT = 1
+EMBEDDED_BASE = "vit_tiny_patch16_224"
+"""The timm model that becomes the embedded one with other sizes."""
+ADAPTER_PARTS = ("down", "down_bias", "up", "up_bias")
+
+
+def export_timm(source: Source, pictures: Pictures) -> tuple[dict[str, bytes], Agreement]:
+    """Return the files by name, after the loader among them gave the same logits as the original."""
+    settings = source.backbone.settings
+    if settings is None:
+        raise ModelError("the backbone was built by hand, and timm cannot build it again by name; export to ONNX")
+    files = {
+        "classifier.safetensors": save(portable_tensors(source.method)),
+        "config.json": (json.dumps(describe(source, settings), indent=2, ensure_ascii=False) + "\n").encode(),
+        "load.py": resources.files("clare.export").joinpath("timm_loader.py").read_bytes(),
+    }
+    file = weights_file(settings)
+    if settings.name == EMBEDDED and file is not None:
+        files["backbone.safetensors"] = file.read_bytes()
+    with TemporaryDirectory() as folder, torch.no_grad():
+        for name, data in files.items():
+            write_bytes(Path(folder) / name, data)
+        model, _ = load(folder, file)
+        logits = model(source.inputs(pictures.images))
+    return files, compare(logits, source.logits(pictures.images), pictures, TOLERANCE, "plain timm")
+
+
+def portable_tensors(method: Method) -> dict[str, Tensor]:
+    """Return the head's rows and what the method adds to the backbone; a method that adds more than that is refused."""
+    kind = type(method)
+    projections = folded_projections(method)
+    is_plain_head = kind.classify is Method.classify
+    if is_plain_head and projections is not None:
+        added = {f"backbone.blocks.{index}.attn.qkv.weight": weight for index, weight in enumerate(projections)}
+    elif is_plain_head and isinstance(method, AdaptedMethod) and kind.features is AdaptedMethod.features:
+        added = adapter_tensors(method.adapter)
+    elif is_plain_head and kind.features is Method.features and kind.fixed_features is Method.fixed_features:
+        added = {}
+    else:
+        raise ModelError(
+            f"the method {method.name} is neither one adapter nor a low-rank update on a plain backbone, so timm alone "
+            "cannot run it; use --format onnx"
+        )
+    tensors = {**added, "head.rows": method.head.rows}
+    return {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
+
+
+def adapter_tensors(adapter: FlatAdapter) -> dict[str, Tensor]:
+    """Return the matrices and biases of every block out of the flat parameter."""
+    sizes = [math.prod(shape) for shape in adapter.shapes]
+    return {
+        f"adapter.{index}.{name}": part.view(shape)
+        for index, row in enumerate(adapter.values.view(adapter.num_blocks, -1))
+        for name, part, shape in zip(ADAPTER_PARTS, torch.split(row, sizes), adapter.shapes, strict=True)
+    }
+
+
+def describe(source: Source, settings: BackboneSettings) -> dict[str, Any]:
+    """Return all that the loader must know, and how images are brought to the model's size."""
+    method, transforms, head = source.method, source.transforms, source.method.head
+    mean, std = source.normalisation
+    is_embedded = settings.name == EMBEDDED
+    sizes = {**(EMBEDDED_ARCHITECTURE if is_embedded else {}), **settings.architecture}
+    if settings.image_size is not None:
+        sizes["img_size"] = settings.image_size
+    file = weights_file(settings)
+    return {
+        "format": FORMAT,
+        "backbone": {
+            "name": settings.name,
+            "timm_name": EMBEDDED_BASE if is_embedded else settings.name,
+            "sizes": sizes,
+            "file": None if file is None else "backbone.safetensors" if is_embedded else file.name,
+            "fingerprint": source.backbone.fingerprint,
+        },
+        "mean": mean,
+        "std": std,
+        "adapter": {"scale": method.adapter.settings.scale} if isinstance(method, AdaptedMethod) else None,
+        "head": {"form": head.settings.form, "scale": head.scale},
+        "image_size": transforms.image_size,
+        "resize": transforms.resize,
+        "resample": transforms.test_kernel,
+        "channels": source.backbone.channels,
+        "method": method.name,
+        "unknown": source.unknown_curve,
+        "classes": source.class_names,
+    }
+
+
+def weights_file(settings: BackboneSettings) -> Path | None:
+    """Return the file with the backbone's weights; none where timm fetches them by name."""
+    if settings.weights not in ("pretrained", "random"):
+        return Path(settings.weights)
+    if settings.weights == "pretrained" and settings.name == EMBEDDED:
+        return Path(str(resources.files("clare") / EMBEDDED_WEIGHTS))
+    return None

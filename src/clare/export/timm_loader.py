@@ -1,0 +1,85 @@
+"""Load this classifier with timm, torch and safetensors alone: `model, classes = load()`."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+
+class AdaptedBlock(nn.Module):
+    """A block of the ViT with an adapter beside its MLP."""
+
+    def __init__(self, block: nn.Module, weights: dict[str, Tensor], scale: float) -> None:
+        super().__init__()
+        self.block, self.scale = block, scale
+        self.weights = nn.ParameterDict({name: nn.Parameter(value, False) for name, value in weights.items()})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run attention, then the MLP and the adapter side by side."""
+        block: Any = self.block
+        weights = self.weights
+        x = x + block.drop_path1(block.ls1(block.attn(block.norm1(x))))
+        hidden = F.linear(x, weights["down"], weights["down_bias"]).relu()
+        update: Tensor = block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
+        return x + update + self.scale * F.linear(hidden, weights["up"], weights["up_bias"])
+
+
+class Classifier(nn.Module):
+    """Images in 0..1, float (B, C, S, S), to logits; `probabilities` are the softmax of these."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, vit: nn.Module, rows: Tensor, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.vit, self.rows = vit, nn.Parameter(rows, False)
+        self.form, self.scale = str(config["head"]["form"]), float(config["head"]["scale"])
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.tensor(config[name], dtype=torch.float32)[:, None, None])
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return a logit for each class."""
+        vit: Any = self.vit
+        features: Tensor = vit.forward_head(vit.forward_features((images - self.mean) / self.std), pre_logits=True)
+        if self.form == "cosine":
+            return F.normalize(features, dim=1) @ F.normalize(self.rows, dim=1).T
+        return F.linear(features, self.rows[:, :-1], self.rows[:, -1])
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Return a probability for each class."""
+        return (self.scale * self.forward(images)).softmax(1)
+
+
+def fingerprint(vit: Any) -> str:
+    """Return a hash over the number of attention heads, and names, shapes and bytes of all weights."""
+    digest = hashlib.sha256(f"{vit.blocks[0].attn.num_heads}".encode())
+    for name, tensor in sorted(vit.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.float().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def load(folder: str | Path = Path(__file__).parent, weights: str | Path | None = None) -> tuple[Any, list[str]]:
+    """Return the classifier and its class names; `weights` is the backbone's file where it is not timm's own."""
+    folder = Path(folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    backbone, tensors = config["backbone"], load_file(folder / "classifier.safetensors")
+    if weights is None and backbone["file"]:
+        weights = folder / backbone["file"]
+    vit: Any = timm.create_model(backbone["timm_name"], weights is None, num_classes=0, **backbone["sizes"])
+    if weights is not None:
+        vit.load_state_dict(load_file(weights))
+    if fingerprint(vit) != backbone["fingerprint"]:
+        raise ValueError(f"the classifier was made for the backbone {backbone['fingerprint']}; give load its weights")
+    vit.load_state_dict({key[9:]: value for key, value in tensors.items() if key.startswith("backbone.")}, strict=False)
+    for index in range(len(vit.blocks) if config["adapter"] else 0):
+        start = f"adapter.{index}."
+        own = {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
+        vit.blocks[index] = AdaptedBlock(vit.blocks[index], own, config["adapter"]["scale"])
+    return Classifier(vit, tensors["head.rows"], config).eval(), config["classes"]

@@ -1,0 +1,1 @@
+"""A classifier for one's own pictures: taught, asked, and taken back."""

@@ -1,0 +1,29 @@
+"""How long the free coordinates will last."""
+
+import math
+
+from clare.methods.base import Method
+from clare.methods.clare import ClareSettings
+
+LEAST_SHARE = 0.1
+"""A task counts as long as its budget is at least this share of what the first task got."""
+
+
+def tasks_left(method: Method) -> int | None:
+    """Return about how many more tasks the free coordinates suffice for; none where tasks claim none for good."""
+    capacity, settings = method.capacity(), method.settings
+    if capacity is None or not isinstance(settings, ClareSettings):
+        return None
+    if settings.mask == "none" or not settings.capacity_aware:
+        return None
+    return num_tasks(capacity.num_free / capacity.num_coordinates, settings.sparsity)
+
+
+def num_tasks(free_share: float, sparsity: float) -> int:
+    """Return how many tasks get at least a tenth of the first one's budget when each leaves this share free."""
+    if free_share < LEAST_SHARE:
+        return 0
+    if sparsity == 0:
+        return 1
+    # Rounding must not lose the task whose budget is a tenth exactly.
+    return 1 + math.floor(math.log(LEAST_SHARE / free_share) / math.log(sparsity) + 1e-9)

@@ -1,0 +1,105 @@
+"""The settings of a new model folder, and the backbone that a user names."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from clare.backbones.vit import EMBEDDED, EMBEDDED_ARCHITECTURE, Backbone, BackboneSettings
+from clare.errors import BackboneError
+from clare.methods import METHODS
+from clare.methods.base import MethodSettings
+from clare.settings import build_settings
+
+DRAWINGS: dict[str, dict[str, Any]] = {
+    "": {"epochs": 8, "head": {"strategy": "aligned"}},
+    "clare": {"probe_epochs": 3, "learning_rate": 0.2},
+    "finetune": {"learning_rate": 0.05, "batch_size": 16},
+    "simplecil": {"head": {"strategy": "prototype"}},
+}
+"""What the preset quickdraw says for every method, and for some."""
+PHOTOS: dict[str, dict[str, Any]] = {
+    "": {"epochs": 10, "head": {"strategy": "aligned"}},
+    "clare": {"probe_epochs": 3},
+    "simplecil": {"head": {"strategy": "prototype"}},
+}
+"""Fewer epochs than the paper's 5 and 20, so that a CPU is not kept busy for hours."""
+WIDTHS = {192: "tiny", 384: "small", 768: "base", 1024: "large"}
+
+
+def is_drawing_backbone(settings: BackboneSettings | None) -> bool:
+    """Tell whether a backbone is the one for drawings that comes with the package."""
+    return settings is not None and settings.name == EMBEDDED
+
+
+def default_settings(backbone: Backbone, method: str, settings: Mapping[str, Any]) -> MethodSettings:
+    """Return the settings of a method on this backbone, the user's laid over ours."""
+    kind = METHODS.get(method)
+    chosen = DRAWINGS if is_drawing_backbone(backbone.settings) else PHOTOS
+    fields = kind.settings_type.model_fields
+    ours = {**chosen[""], **chosen.get(method, {})}
+    if not _takes_aligned(kind.settings_type):
+        ours.pop("head")
+    values: dict[str, Any] = {key: value for key, value in ours.items() if key in fields}
+    for key, value in settings.items():
+        both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
+        values[key] = {**values[key], **value} if both else value
+    return build_settings(kind.settings_type, values, "settings")
+
+
+def _takes_aligned(kind: type[MethodSettings]) -> bool:
+    """Tell whether a method has the plain head, whose rows may come about in any of the three ways."""
+    return kind.model_fields["head"].annotation is MethodSettings.model_fields["head"].annotation
+
+
+def default_transforms(backbone: Backbone) -> dict[str, Any]:
+    """Return how pictures become inputs: drawings are moved about, photos are cropped."""
+    size = backbone.image_size
+    if is_drawing_backbone(backbone.settings):
+        return {"image_size": size, "resize": size, "train": "affine", "normalise": "backbone"}
+    return {
+        "image_size": size,
+        "resize": round(size * 8 / 7),
+        "train": "crop",
+        "crop_scale": (0.25, 1.0),
+        "normalise": "backbone",
+    }
+
+
+def named_backbone(name: str | None) -> BackboneSettings:
+    """Return the settings of a timm name or of a local weights file; without either those of the drawing model."""
+    if name is None:
+        return BackboneSettings()
+    if name.endswith(".safetensors") or Path(name).is_file():
+        return _from_file(Path(name))
+    return BackboneSettings(name=name)
+
+
+def _from_file(path: Path) -> BackboneSettings:
+    """Find out from the shapes in a weights file which plain ViT it is for."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise BackboneError(
+            f"{path} is not a readable safetensors file ({error}); give a timm name or a weights file"
+        ) from error
+    if "patch_embed.proj.weight" not in shapes or "pos_embed" not in shapes:
+        raise BackboneError(f"{path} holds no weights of a timm ViT; convert them to timm's names first")
+    width, channels, patch, _ = shapes["patch_embed.proj.weight"]
+    depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
+    side = round((shapes["pos_embed"][1] - 1) ** 0.5) * patch
+    if patch == EMBEDDED_ARCHITECTURE["patch_size"] and channels == 1:
+        sizes = {"img_size": side, "embed_dim": width, "depth": depth, "num_heads": max(1, width // 64)}
+        changed = {key: value for key, value in sizes.items() if value != EMBEDDED_ARCHITECTURE[key]}
+        return BackboneSettings(weights=str(path.resolve()), architecture=changed)
+    if width not in WIDTHS:
+        raise BackboneError(
+            f"{path} has width {width}, which is none of {', '.join(map(str, WIDTHS))}; teach it from Python with "
+            "BackboneSettings, which takes any architecture"
+        )
+    name = f"vit_{WIDTHS[width]}_patch{patch}_224"
+    return BackboneSettings(
+        name=name, weights=str(path.resolve()), image_size=side, architecture={"depth": depth, "in_chans": channels}
+    )

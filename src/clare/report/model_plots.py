@@ -1,0 +1,95 @@
+"""Pictures of one model: what its tasks claimed in each layer, and which classes it takes for which."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
+
+from clare.files import write_bytes
+from clare.report.plots import FAINT, INK, to_png
+
+MAX_NAMED_CLASSES = 40
+MAX_NUMBERED_CLASSES = 15
+MAX_NAMED_TASKS = 20
+
+
+def capacity_figure(claims: Sequence[Sequence[int]], num_coordinates: int) -> Figure:
+    """Coordinates that each task claimed: all together on the left, in each layer on the right."""
+    counts_TL = np.array(claims, dtype=np.float64)
+    figure = Figure(figsize=(9.6, 4.0), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    num_tasks, num_layers = counts_TL.shape
+    shares = 100 * counts_TL.sum(axis=1) / num_coordinates
+    tasks = np.arange(1, num_tasks + 1)
+    colours = _colours(num_tasks)
+    left.bar(tasks, shares, color=colours)
+    _plain_axes(left, "Claimed by each task", "task", "share of all coordinates (%)")
+    bottom = np.zeros(num_layers)
+    layers = np.arange(1, num_layers + 1)
+    per_layer = 100 * counts_TL * num_layers / num_coordinates
+    for task, (row, colour) in enumerate(zip(per_layer, colours, strict=True), start=1):
+        label = f"task {task}" if num_tasks <= MAX_NAMED_TASKS else None
+        right.bar(layers, row, bottom=bottom, color=colour, label=label)
+        bottom += row
+    _plain_axes(right, "Claimed in each layer", "layer", "share of the layer's coordinates (%)")
+    if num_tasks <= MAX_NAMED_TASKS:
+        right.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, labelcolor=INK)
+    return figure
+
+
+def confusion_figure(classes: Sequence[str], confusion: Sequence[Sequence[int]]) -> Figure:
+    """What pictures of each class (rows) were taken for (columns), as shares of the row."""
+    counts = np.array(confusion, dtype=np.float64)
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = np.divide(100 * counts, totals, out=np.full_like(counts, np.nan), where=totals > 0)
+    num_classes = len(classes)
+    side = min(4.0 + 0.25 * num_classes, 16.0)
+    figure = Figure(figsize=(side + 1, side), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(shares, cmap="cividis", vmin=0, vmax=100)
+    figure.colorbar(image, ax=axes, shrink=0.8, label="share of the class (%)").outline.set_visible(False)
+    _plain_axes(axes, "What each class is taken for", "guessed class", "true class")
+    axes.grid(visible=False)
+    if num_classes <= MAX_NAMED_CLASSES:
+        axes.set_xticks(range(num_classes), list(classes), rotation=90)
+        axes.set_yticks(range(num_classes), list(classes))
+        for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+            _as_text(label)
+    if num_classes <= MAX_NUMBERED_CLASSES:
+        for row, column in zip(*np.nonzero(counts), strict=True):
+            colour = "#ffffff" if shares[row, column] < 55 else "#000000"
+            axes.text(column, row, f"{counts[row, column]:.0f}", ha="center", va="center", color=colour, fontsize=8)
+    return figure
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG file."""
+    write_bytes(path, to_png(figure))
+
+
+def _colours(number: int) -> list[tuple[float, float, float, float]]:
+    """Return so many colours from dark to light, which a reader without colour vision can tell apart."""
+    return [tuple(colour) for colour in colormaps["cividis"](np.linspace(0.05, 0.95, number))]
+
+
+def _plain_axes(axes: Axes, title: str, across: str, upward: str) -> None:
+    """Give axes a title, names and quiet lines."""
+    axes.set_title(title, color=INK, loc="left", fontsize=11, fontweight="bold")
+    axes.set_xlabel(across, color=INK)
+    axes.set_ylabel(upward, color=INK)
+    axes.tick_params(colors=INK)
+    axes.grid(visible=True, axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _as_text(label: Text) -> None:
+    """Take a dollar sign for a dollar sign: names come from the user."""
+    label.set_parse_math(False)

@@ -1,0 +1,122 @@
+"""Images of many requests predicted together: a first one waits a moment for company, then all go at once."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from clare.data.images import Pixels
+from clare.serve.limits import Limits, Refusal
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Waiting(Generic[Answer]):
+    """One request: its images and where its answer goes."""
+
+    images: Sequence[Pixels]
+    top: int
+    answer: "asyncio.Future[tuple[int, list[Answer]]]"
+
+
+class Batcher(Generic[Answer]):
+    """Collects requests while the one thread that predicts is busy, and for a few milliseconds when it was not."""
+
+    def __init__(
+        self, predict: Callable[[list[Pixels], int], tuple[int, list[Answer]]], executor: Executor, limits: Limits
+    ) -> None:
+        """Take a function from images and the number of names to a model's version and an answer for each image."""
+        self.predict, self.executor, self.limits = predict, executor, limits
+        self.num_waiting = 0
+        self._queue: deque[Waiting[Answer]] = deque()
+        self._changed = threading.Condition()
+        self._is_at_work = False
+
+    async def ask(self, images: Sequence[Pixels], top: int) -> tuple[int, list[Answer]]:
+        """Return the version of the model and its answers to these images, all from the same model."""
+        if self.num_waiting + len(images) > self.limits.waiting_images:
+            raise Refusal(429, f"{self.num_waiting} images are waiting already; try again in a second", 1)
+        waiting = Waiting(images, top, asyncio.get_running_loop().create_future())
+        self.num_waiting += len(images)
+        try:
+            self._add(waiting)
+            return await waiting.answer
+        finally:
+            self.num_waiting -= len(images)
+
+    def _add(self, waiting: Waiting[Answer]) -> None:
+        """Queue a request, and wake the thread if it has nothing to do."""
+        with self._changed:
+            self._queue.append(waiting)
+            self._changed.notify()
+            was_at_work, self._is_at_work = self._is_at_work, True
+        if not was_at_work:
+            self.executor.submit(self._work, self.limits.batch_seconds)
+
+    def _work(self, seconds: float) -> None:
+        """Answer one batch, for which requests are collected so long, and go on with those that came meanwhile."""
+        with self._changed:
+            self._changed.wait_for(self._is_full, seconds)
+            batch = self._take()
+        if batch:
+            self._answer(batch)
+        with self._changed:
+            self._is_at_work = bool(self._queue)
+        # From this thread, so that the next batch does not wait until the loop has sent the answers to this one;
+        # through the executor, so that other work for this thread has its turn.
+        if self._is_at_work:
+            self.executor.submit(self._work, 0)
+
+    def _is_full(self) -> bool:
+        """Tell whether the queue is enough for a batch."""
+        return sum(len(waiting.images) for waiting in self._queue) >= self.limits.batch_images
+
+    def _take(self) -> list[Waiting[Answer]]:
+        """Remove the requests of one batch from the queue, without those that nobody waits for any more."""
+        batch: list[Waiting[Answer]] = []
+        num_images = 0
+        while self._queue:
+            num_images += len(self._queue[0].images)
+            if batch and num_images > self.limits.batch_images:
+                break
+            waiting = self._queue.popleft()
+            if waiting.answer.done():
+                num_images -= len(waiting.images)
+            else:
+                batch.append(waiting)
+        return batch
+
+    def _answer(self, batch: list[Waiting[Answer]]) -> None:
+        """Predict a batch and hand out the answers; if that fails, every request is tried alone."""
+        images = [image for waiting in batch for image in waiting.images]
+        loop = batch[0].answer.get_loop()
+        try:
+            version, answers = self.predict(images, max(waiting.top for waiting in batch))
+        except Exception as error:
+            if len(batch) > 1:
+                for waiting in batch:
+                    self._answer([waiting])
+            else:
+                loop.call_soon_threadsafe(_fail, batch[0], error)
+        else:
+            loop.call_soon_threadsafe(_hand_out, batch, version, answers)
+
+
+def _hand_out(batch: list[Waiting[Answer]], version: int, answers: list[Answer]) -> None:
+    """Give every request of a batch its part of the answers."""
+    start = 0
+    for waiting in batch:
+        end = start + len(waiting.images)
+        if not waiting.answer.done():
+            waiting.answer.set_result((version, answers[start:end]))
+        start = end
+
+
+def _fail(waiting: Waiting[Answer], error: Exception) -> None:
+    """Give a request the reason why it has no answer."""
+    if not waiting.answer.done():
+        waiting.answer.set_exception(error)

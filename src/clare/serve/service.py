@@ -1,0 +1,223 @@
+"""What the service does with a request, apart from HTTP's forms."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from clare.data.images import Pixels
+from clare.errors import ModelError
+from clare.model.records import Change, Guess, Mode
+from clare.own.taught import TaughtModel
+from clare.serve.archives import StoredImage, clean_label, unpack
+from clare.serve.batching import Batcher
+from clare.serve.current import CurrentModel
+from clare.serve.jobs import Job, Jobs
+from clare.serve.limits import Budget, Limits, Refusal
+from clare.serve.pictures import check_image, decode_all
+from clare.serve.teach import describe, write_examples
+from clare.serve.uploads import FormLimits, Part, declared_bytes, read_form
+
+LABEL_BYTES = 1000
+NUM_DECODERS = 2
+"""Threads that decode; each may hold one whole image of the largest size."""
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where the model is, who may change it, and how it is taught."""
+
+    path: Path
+    open_model: Callable[[Path], TaughtModel]
+    teach_command: Sequence[str]
+    """The command of the child process, without the job's folder and the mode."""
+    token: str | None = None
+    hosts: tuple[str, ...] | None = None
+    """Names by which the server may be called; none allows all."""
+    limits: Limits = field(default_factory=Limits)
+
+
+class Service:
+    """The model in use, the batches, the jobs and the room they share."""
+
+    def __init__(self, options: Options) -> None:
+        limits = options.limits
+        self.options, self.limits = options, limits
+        self.predictor = ThreadPoolExecutor(1, "predict")
+        self.decoders = ThreadPoolExecutor(NUM_DECODERS, "decode")
+        # On a GPU all work is done on one thread: another one's would spoil a graph that is being recorded.
+        opener = self.predictor if torch.cuda.is_available() else None
+        self.current = CurrentModel(options.path, options.open_model, opener)
+        self.batcher: Batcher[Guess] = Batcher(self._predict_batch, self.predictor, limits)
+        self.jobs = Jobs(options.teach_command, limits.waiting_jobs, self.current.refresh)
+        self.memory = Budget(limits.memory_bytes, "too many images are under way; try again in a second")
+        self._undoing = asyncio.Lock()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep the workers at work; at the end a job is given up and the folder keeps the last whole model."""
+        workers = [self.jobs.run(), self.current.watch(SECONDS_BETWEEN_LOOKS)]
+        with tempfile.TemporaryDirectory(prefix="clare-serve-") as self.scratch:
+            tasks = [asyncio.create_task(worker) for worker in workers]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                for task in tasks:
+                    with suppress(asyncio.CancelledError):
+                        await task
+                self.predictor.shutdown()
+                self.decoders.shutdown()
+
+    def _predict_batch(self, images: list[Pixels], top: int) -> tuple[int, list[Guess]]:
+        """Predict with the model in use at this moment."""
+        model = self.current.model
+        return model.version, model.predict_pixels(images, top)
+
+    async def predict(self, request: Request, top: int, threshold: float | None) -> dict[str, Any]:
+        """Answer the images of a request."""
+        limits = self.limits
+        form_limits = FormLimits({"images": limits.image_bytes}, limits.predict_bytes, limits.predict_images)
+        with self.memory.taken(declared_bytes(request.headers, limits.predict_bytes)):
+            parts = await read_form(
+                request.headers, request.stream(), form_limits, lambda number: BytesIO(), in_thread=False
+            )
+            if not parts:
+                raise Refusal(422, "the form has no images; send at least one in the field 'images'")
+            contents = [(_name(part, number), _content(part)) for number, part in enumerate(parts)]
+            images = await asyncio.get_running_loop().run_in_executor(
+                self.decoders, decode_all, contents, self.current.model.reader(), limits.image_pixels
+            )
+            version, guesses = await self.batcher.ask(images, top)
+        return {"version": version, "guesses": [_shown_guess(guess, top, threshold) for guess in guesses]}
+
+    async def learn(self, request: Request, mode: Mode) -> str:
+        """Store the images of a request and queue a job for them; return its number."""
+        with ExitStack() as held:
+            # Taken before the body is read, so that uploads on their way count too.
+            held.enter_context(self.jobs.room.taken(1, self.jobs.retry_after))
+            folder = Path(held.enter_context(tempfile.TemporaryDirectory(dir=self.scratch)))
+            images = await self._stored_images(request, folder)
+            num_classes = len({image.label for image in images})
+            if num_classes > self.limits.learn_classes:
+                raise Refusal(413, f"{num_classes} classes came, {self.limits.learn_classes} are allowed at a time")
+            await run_in_threadpool(write_examples, folder, images, self.limits.image_pixels)
+            job = Job(folder, mode)
+            self.jobs.add(job, held.pop_all().close)
+        return job.id
+
+    async def _stored_images(self, request: Request, folder: Path) -> list[StoredImage]:
+        """Write the images of a request to a folder and check them, without decoding any."""
+        limits = self.limits
+        fields = {"archive": limits.learn_bytes, "images": limits.image_bytes, "labels": LABEL_BYTES}
+        form_limits = FormLimits(fields, limits.learn_bytes, 2 * limits.learn_images)
+
+        def open_file(number: int) -> BinaryIO:
+            return (folder / f"part-{number:06d}").open("w+b")
+
+        parts = await read_form(request.headers, request.stream(), form_limits, open_file, in_thread=True)
+        try:
+            return await run_in_threadpool(_sort_parts, parts, folder, limits)
+        finally:
+            for part in parts:
+                part.file.close()
+
+    async def undo(self) -> dict[str, Any]:
+        """Take back the last change and answer with the model as it was before."""
+        async with self._undoing:
+            if self.jobs.current is not None:
+                raise Refusal(409, "the model is learning; undo when the job is done")
+            try:
+                change = await asyncio.get_running_loop().run_in_executor(self.current.executor, self._undo)
+            except ModelError as error:
+                raise Refusal(409, str(error)) from None
+            await self.current.refresh()
+        return {"change": describe(change)}
+
+    def _undo(self) -> Change:
+        """Take back the last change with a model of our own, since the one in use goes on answering."""
+        return self.options.open_model(self.options.path).undo(wait=False)
+
+    def describe_model(self) -> dict[str, Any]:
+        """Return all about the model in use."""
+        model, job = self.current.model, self.jobs.current
+        capacity = model.capacity
+        return {
+            "version": model.version,
+            "name": model.path.name,
+            "is_drawing_model": model.is_drawing_model,
+            "image_size": model.image_size,
+            "channels": model.channels,
+            "classes": [
+                {"name": each.name, "task": each.task, "taught_at": each.taught_at, "num_images": each.num_images}
+                for each in model.classes
+            ],
+            "capacity": capacity
+            and {
+                "num_coordinates": capacity.num_coordinates,
+                "num_free": capacity.num_free,
+                "used": 1 - capacity.num_free / capacity.num_coordinates,
+            },
+            "tasks_left": model.tasks_left,
+            "history": [describe(change) for change in model.history],
+            "needs_token": self.options.token is not None,
+            "learning": job and job.id,
+        }
+
+
+def _name(part: Part, number: int) -> str:
+    """Return the name by which the sender knows an image."""
+    return part.filename or f"image {number + 1}"
+
+
+def _content(part: Part) -> bytes:
+    """Return the bytes of a part."""
+    part.file.seek(0)
+    return part.file.read()
+
+
+def _shown_guess(guess: Guess, top: int, threshold: float | None) -> dict[str, Any]:
+    """Return a guess with as many names as were asked for, judged by the threshold that was asked for."""
+    return {
+        "names": list(guess.names[:top]),
+        "probabilities": list(guess.probabilities[:top]),
+        "unknown": guess.unknown,
+        "is_unknown": guess.is_unknown if threshold is None else guess.unknown >= threshold,
+    }
+
+
+def _sort_parts(parts: list[Part], folder: Path, limits: Limits) -> list[StoredImage]:
+    """Turn the parts of a form into labelled images."""
+    by_field: dict[str, list[int]] = {"archive": [], "images": [], "labels": []}
+    for number, part in enumerate(parts):
+        part.file.flush()
+        by_field[part.field].append(number)
+    archives, images, labels = by_field.values()
+    if len(archives) == 1 and not images and not labels:
+        return unpack(folder / f"part-{archives[0]:06d}", folder, limits)
+    if archives or not images or len(images) != len(labels):
+        raise Refusal(
+            422,
+            f"the form has {len(archives)} archives, {len(images)} images and {len(labels)} labels; "
+            "send either one 'archive', or 'images' with one of 'labels' for each",
+        )
+    if len(images) > limits.learn_images:
+        raise Refusal(413, f"{len(images)} images came, {limits.learn_images} are allowed at a time")
+    stored = []
+    for position, (image, label) in enumerate(zip(images, labels, strict=True)):
+        name = _name(parts[image], position)
+        check_image(_content(parts[image]), name, limits.image_pixels)
+        text = clean_label(_content(parts[label]).decode(errors="replace"))
+        stored.append(StoredImage(text, name, folder / f"part-{image:06d}"))
+    return stored

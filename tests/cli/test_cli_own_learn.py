@@ -1,0 +1,167 @@
+"""`clare learn`: what it says before and after, and what careless inputs get to hear."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from own_worlds import write_pictures
+from PIL import Image
+from typer.testing import CliRunner
+
+from clare.backbones.vit import BackboneSettings, load_backbone
+from clare.cli.main import app, main
+from clare.files import write_tensors
+from clare.model.lock import writing
+from clare.own.taught import TaughtModel
+
+FAST = ("epochs=2", "probe_epochs=1", "learning_rate=0.1", "adapter.bottleneck=4", "head.align_epochs=2")
+
+
+def invoke(*arguments: str | Path, code: int = 0) -> str:
+    """Run a command on a wide terminal and return what it prints."""
+    words = [str(word) for word in arguments]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "240"}, catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Return fails(*arguments): run the command line and return its one error sentence."""
+
+    def run(*arguments: str | Path) -> str:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["clare", *map(str, arguments)])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        printed = capsys.readouterr()
+        assert leaving.value.code == 2
+        (sentence,) = [line for line in printed.err.splitlines() if line]
+        return sentence.removeprefix("error: ")
+
+    return run
+
+
+def make(model: Path, pictures: Path, *more: str | Path) -> str:
+    """Teach a new model that trains for a moment only."""
+    settings = [word for value in FAST for word in ("--set", value)]
+    return invoke("learn", model, pictures, *settings, *more)
+
+
+def test_two_lessons_are_announced_measured_and_recorded(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    output = make(model, write_pictures(tmp_path / "january", "cat", "dog"))
+    assert "the new model uses quickdraw-vit, the small backbone for drawings" in output
+    assert f"{model}: 2 classes, 20 pictures, of which 4 are held back" in output
+    assert "this will take about" in output
+    assert "capacity: 100.0 % of the coordinates are free, enough for about 45 more tasks" in output
+    assert "of 4 held-back pictures are named rightly" in output
+    assert "capacity: 95.0 % of the coordinates are free, enough for about 44 more tasks" in output
+    assert f"next: clare predict {model} IMAGE…   clare learn {model} MORE   clare undo {model}" in output
+    write_pictures(tmp_path / "february", "bus", "van")
+    output = invoke("learn", model, tmp_path / "february", "--check", tmp_path / "january")
+    assert "check (%)" in output
+    rows = {line.split()[0]: line.split() for line in output.splitlines() if line and line[0].islower()}
+    day = TaughtModel.open(model, device="cpu").history[1].at[:10]
+    assert rows["cat"][1:3] == ["1", "8"]
+    assert rows["cat"][4:6] == ["2", day]
+    assert rows["cat"][-1] == "10"
+    assert rows["bus"][1:3] == ["2", "8"]
+    assert rows["bus"][-2:] == ["-", "-"]
+    assert len(TaughtModel.open(model, device="cpu").history) == 3
+
+
+def test_quick_and_update_claim_nothing(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    make(model, write_pictures(tmp_path / "january", "cat", "dog"), "--quick", "--keep", "7", "--seed", "0")
+    output = invoke("learn", model, write_pictures(tmp_path / "more", "cat", seed=2), "--update")
+    assert "capacity: 100.0 % of the coordinates are free" in output
+    opened = TaughtModel.open(model, device="cpu")
+    assert [change.kind for change in opened.history] == ["create", "quick", "update"]
+    assert [info.num_images for info in opened.classes] == [16, 8]
+    manifest = json.loads((model / "model.json").read_text())
+    assert (manifest["num_kept"], manifest["seed"]) == (7, 0)
+
+
+def test_few_bright_large_and_broken_pictures_are_mentioned(tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "pictures", "cat", number=3)
+    (folder / "wall").mkdir()
+    for place in range(6):
+        Image.fromarray(np.full((200, 260, 3), 240, np.uint8)).save(folder / "wall" / f"{place}.jpg")
+    (folder / "wall" / "broken.jpg").write_text("no image")
+    output = make(tmp_path / "model", folder, "--quick", "--skip-bad-images")
+    assert "broken.jpg' cannot be read as an image and was left out" in output
+    assert "nothing is held back of cat" in output
+    assert "look like photos" in output
+    assert "invert them" in output
+    assert "'none of these' is off until" in output
+
+
+def test_a_model_on_a_weights_file(tmp_path: Path, fails: Callable[..., str]) -> None:
+    settings = BackboneSettings(name="vit_tiny_patch16_224", weights="random", image_size=32, architecture={"depth": 1})
+    write_tensors(tmp_path / "photo.safetensors", load_backbone(settings).vit.state_dict())
+    pictures = write_pictures(tmp_path / "pictures", "cat", "dog", number=5)
+    output = invoke("learn", tmp_path / "model", pictures, "--quick", "--backbone", tmp_path / "photo.safetensors")
+    assert "drawings" not in output
+    model = TaughtModel.open(tmp_path / "model", device="cpu")
+    assert (model.channels, model.image_size, model.is_drawing_model) == (3, 32, False)
+    sentence = fails("learn", tmp_path / "model", pictures, "--backbone", "vit_tiny_patch16_224")
+    assert "knows classes already, and --backbone counts only for a new model" in sentence
+
+
+def test_careless_inputs_get_one_sentence(tmp_path: Path, fails: Callable[..., str]) -> None:
+    model, pictures = tmp_path / "model", write_pictures(tmp_path / "january", "cat", "dog")
+    (tmp_path / "empty").mkdir()
+    hollow = write_pictures(tmp_path / "hollow", "full")
+    (hollow / "nothing").mkdir()
+    assert "there is no folder" in fails("learn", model, tmp_path / "nowhere")
+    assert "has no class folders" in fails("learn", model, tmp_path / "empty")
+    assert "nothing' has no images" in fails("learn", model, hollow)
+    assert "there is no folder" in fails("learn", model, pictures, "--check", tmp_path / "nowhere")
+    assert "leave out --update" in fails("learn", model, pictures, "--update")
+    assert "give one of them" in fails("learn", model, pictures, "--update", "--quick")
+    assert "is there and is no model folder" in fails("learn", tmp_path / "january", pictures)
+    assert "there is no method 'klare' (did you mean 'clare'?)" in fails("learn", model, pictures, "--method", "klare")
+    assert "is not a readable safetensors file" in fails("learn", model, pictures, "--backbone", "no.safetensors")
+    assert "settings.sparsity" in fails("learn", model, pictures, "--set", "sparsity=2")
+    assert not model.exists()
+    make(model, pictures, "--quick")
+    before = (model / "model.json").read_bytes()
+    assert "'cat' is known already; give it more pictures with --update" in fails("learn", model, pictures)
+    sentence = fails("learn", model, write_pictures(tmp_path / "new", "cow"), "--update")
+    assert "knows no class 'cow'" in sentence
+    assert (model / "model.json").read_bytes() == before
+
+
+def test_a_damaged_or_newer_model_is_named(tmp_path: Path, fails: Callable[..., str]) -> None:
+    model, pictures = tmp_path / "model", write_pictures(tmp_path / "january", "cat", "dog")
+    make(model, pictures, "--quick")
+    manifest = (model / "model.json").read_text()
+    (model / "model.json").write_text(manifest.replace('"format": 2', '"format": 3'))
+    for command in (("learn", model, pictures), ("predict", model, pictures), ("inspect", model), ("undo", model)):
+        assert "has format 3, this version reads 1 to 2; install a newer clare" in fails(*command)
+    (model / "model.json").write_text(manifest)
+    tensors = model / json.loads(manifest)["tensors"]
+    tensors.write_bytes(tensors.read_bytes()[:-1] + b"x")
+    assert "is damaged: its content does not fit its name" in fails("inspect", model)
+    tensors.unlink()
+    assert "cannot be read" in fails("inspect", model)
+
+
+def test_a_busy_model_is_refused_without_waiting(tmp_path: Path, fails: Callable[..., str]) -> None:
+    model, pictures = tmp_path / "model", write_pictures(tmp_path / "january", "cat", "dog")
+    make(model, pictures, "--quick")
+    new = write_pictures(tmp_path / "february", "bus")
+    with writing(model, wait=False):
+        for command in (
+            ("learn", model, new, "--quick"),
+            ("undo", model),
+            ("rename", model, "cat", "x"),
+            ("remove", model, "cat"),
+        ):
+            assert "another process is teaching" in fails(*command, "--no-wait")
+        assert "cat" in invoke("inspect", model)
+    invoke("undo", model, "--no-wait")

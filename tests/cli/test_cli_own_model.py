@@ -1,0 +1,130 @@
+"""`clare predict`, `inspect`, `evaluate`, `undo`, `rename` and `remove` on a taught model."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from own_worlds import content, taught_model, write_pictures
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from clare.cli.main import app
+from clare.model.folder import read_manifest, save_model, state_bytes
+from clare.own.taught import TaughtModel
+
+
+def invoke(*arguments: str | Path, code: int = 0) -> Result:
+    """Run a command on a wide terminal."""
+    words = [str(word) for word in arguments]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "240"}, catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return the folder of a model that knows cat, dog, bus and van."""
+    return taught_model(tmp_path).path
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Return pictures of cat, dog and of a class that was not taught."""
+    return write_pictures(tmp_path / "pictures", "cat", "dog", "yak", number=4, seed=7)
+
+
+def test_files_folders_and_patterns_are_named(model: Path, pictures: Path) -> None:
+    lines = invoke("predict", model, pictures / "cat" / "00.png", "--top", "2").stdout.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{pictures / 'cat' / '00.png'}: cat ")
+    assert lines[0].count("%") == 2
+    assert len(invoke("predict", model, pictures).stdout.splitlines()) == 12
+    assert len(invoke("predict", model, f"{pictures}/*/0[01].png").stdout.splitlines()) == 6
+
+
+def test_json_lines_and_csv_hold_the_same(model: Path, pictures: Path, tmp_path: Path) -> None:
+    printed = invoke("predict", model, pictures / "dog", "--json", "--top", "3").stdout.splitlines()
+    values = [json.loads(line) for line in printed]
+    assert [Path(line["image"]).name for line in values] == ["00.png", "01.png", "02.png", "03.png"]
+    assert {line["guesses"][0]["name"] for line in values} == {"dog"}
+    assert all(len(line["guesses"]) == 3 for line in values)
+    output = invoke("predict", model, pictures / "dog", "--csv", tmp_path / "out.csv", "--top", "3").output
+    assert "4 pictures" in output
+    with (tmp_path / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row, line in zip(rows, values, strict=True):
+        assert row["image"] == line["image"]
+        assert row["name_1"] == line["guesses"][0]["name"]
+        assert float(row["probability_3"]) == line["guesses"][2]["probability"]
+        assert float(row["unknown"]) == line["unknown"]
+        assert (row["is_unknown"] == "true") == line["is_unknown"]
+
+
+def test_a_threshold_decides_what_is_none_of_these(model: Path, pictures: Path) -> None:
+    assert "none of these?" not in invoke("predict", model, pictures, "--threshold", "1").output
+    assert invoke("predict", model, pictures, "--threshold", "0").output.count("none of these?") == 12
+    assert invoke("predict", model, pictures, "--threshold", "2", code=2)
+
+
+def test_unreadable_files_are_named_and_do_not_stop_the_rest(model: Path, pictures: Path) -> None:
+    (pictures / "cat" / "notes.png").write_text("no image")
+    result = invoke("predict", model, pictures / "cat", pictures / "nothing.png", code=1)
+    assert len(result.stdout.splitlines()) == 4
+    errors = " ".join(result.stderr.split())
+    assert f"error: '{pictures / 'cat' / 'notes.png'}' cannot be read as an image" in errors
+    assert "--skip-bad-images" not in errors
+    assert f"error: there is no file '{pictures / 'nothing.png'}'" in errors
+    (pictures / "hollow").mkdir()
+    assert "has no images" in invoke("predict", model, pictures / "hollow", code=1).stderr
+
+
+def test_inspect_shows_all_there_is(model: Path, tmp_path: Path) -> None:
+    opened = TaughtModel.open(model, device="cpu")
+    output = invoke("inspect", model, "--plot", tmp_path / "capacity.png").output
+    assert f"{model}: version 3, 4 classes, method clare" in output
+    assert f"hash {opened.backbone_hash}" in output
+    assert "size on disk" in output
+    words = output.split()
+    for info in opened.classes:
+        place = words.index(info.name)
+        assert words[place + 1 : place + 4] == [str(info.task), info.taught_at[:10], str(info.num_images)]
+    assert opened.claims is not None
+    for task, counts in enumerate(opened.claims, start=1):
+        assert " ".join(map(str, [task, *counts, sum(counts)])) in " ".join(words)
+    assert "learn" in words
+    with Image.open(tmp_path / "capacity.png") as image:
+        image.load()
+        assert min(image.size) > 300
+
+
+def test_a_class_without_a_date_has_an_unknown_one(tmp_path: Path) -> None:
+    model = taught_model(tmp_path, "linear")
+    save_model(tmp_path / "old", model.method, model.backbone, model.transforms)
+    assert "unknown date" in invoke("inspect", tmp_path / "old").output
+    assert "claims no coordinates" in invoke("inspect", tmp_path / "old").output
+
+
+def test_evaluate_counts_and_draws(model: Path, pictures: Path, tmp_path: Path) -> None:
+    output = invoke("evaluate", model, pictures, "--plot", tmp_path / "confusion.png").output
+    rows = {line.split()[0]: line.split() for line in output.splitlines() if line}
+    evaluation = TaughtModel.open(model, device="cpu").evaluate(pictures)
+    assert rows["cat"][1:3] == ["4", str(evaluation.correct[0])]
+    assert "% of 8 pictures of known classes are named rightly" in output
+    assert "'yak' is not known" in output
+    assert "bus" not in rows
+    with Image.open(tmp_path / "confusion.png") as image:
+        image.load()
+        assert min(image.size) > 300
+
+
+def test_names_change_go_and_come_back(model: Path) -> None:
+    before = state_bytes(read_manifest(model).state)
+    invoke("rename", model, "cat", "Katze [1] $")
+    assert "Katze [1] $" in invoke("inspect", model).output
+    assert "3 classes are left" in invoke("remove", model, "dog").output
+    assert "took back change 5 (remove: dog); 4 classes" in invoke("undo", model).output
+    assert "took back change 4 (rename: cat, Katze [1] $)" in invoke("undo", model).output
+    assert state_bytes(read_manifest(model).state) == before
+    tensors = {name for name in content(model) if name.startswith("tensors-")}
+    assert read_manifest(model).state["tensors"] in tensors

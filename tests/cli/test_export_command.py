@@ -1,0 +1,44 @@
+"""`clare export` as a user types it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from clare.cli.main import app
+from clare.errors import ModelError
+from clare.own.taught import TaughtModel
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return the folder of a model of two classes of drawings."""
+    random = np.random.RandomState(0)
+    examples = {name: [random.randint(0, 256, (28, 28), dtype=np.uint8) for _ in range(3)] for name in ("one", "two")}
+    TaughtModel.create(tmp_path / "mine", method="simplecil", device="cpu").teach(examples)
+    return tmp_path / "mine"
+
+
+def test_an_export_says_what_it_wrote_and_how_near_it_is(model: Path) -> None:
+    arguments = ["export", str(model), "--format", "timm", "--out", str(model.parent / "out")]
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"}, catch_exceptions=False)
+    assert result.exit_code == 0
+    words = " ".join(result.output.split())
+    for name in ("classifier.safetensors", "load.py", "README.md"):
+        assert str(model.parent / "out" / name) in words
+        assert (model.parent / "out" / name).is_file()
+    assert "checked with plain timm on 32 embedded drawings" in words
+
+
+def test_onnx_is_the_default(model: Path) -> None:
+    result = CliRunner().invoke(app, ["export", str(model)], env={"COLUMNS": "300"}, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert (model.parent / "mine-onnx" / "model.onnx").is_file()
+    assert "checked with onnxruntime on 32 embedded drawings" in result.output
+
+
+def test_mistakes_are_named(model: Path) -> None:
+    with pytest.raises(ModelError, match="holds no model"):
+        CliRunner().invoke(app, ["export", str(model.parent / "none")], catch_exceptions=False)
+    assert CliRunner().invoke(app, ["export", str(model), "--format", "pickle"]).exit_code == 2

@@ -1,0 +1,389 @@
+"""A taught model: classes come, get more pictures, change their names and go, and every change can be taken back."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from own_worlds import content, drawings, new_model, taught_model, tiny_weights, write_pictures
+
+import clare
+from clare.backbones.vit import BackboneSettings
+from clare.engine.context import Silence
+from clare.errors import ClareError, DataError, ModelError, SettingsError
+from clare.model.folder import read_manifest, save_model, state_bytes
+from clare.model.records import ClassInfo, class_reports
+from clare.own.taught import TaughtModel
+
+ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
+
+
+def answers(model: TaughtModel) -> list[Any]:
+    """Return what a model says to some pictures, to the last bit."""
+    return model.predict([image for images in drawings("cat", "van", seed=5).values() for image in images], top=9)
+
+
+def state_of(model: TaughtModel) -> tuple[bytes, bytes]:
+    """Return the bytes of a model's state and of its tensors as they are in the folder."""
+    state = read_manifest(model.path).state
+    return state_bytes(state), (model.path / state["tensors"]).read_bytes()
+
+
+def test_a_new_model_says_what_it_is(tmp_path: Path) -> None:
+    model = new_model(tmp_path)
+    assert (model.version, model.classes, [change.kind for change in model.history]) == (1, [], ["create"])
+    assert (model.image_size, model.channels, model.is_drawing_model) == (28, 1, True)
+    assert model.backbone_name == f"quickdraw-vit ({tmp_path / 'tiny-0.safetensors'})"
+    assert model.backbone_hash == model.backbone.fingerprint
+    assert model.capacity is not None
+    assert model.capacity.num_free == model.capacity.num_coordinates
+    assert model.tasks_left == 45
+    assert model.calibration is None
+    with pytest.raises(ModelError, match=r"knows no classes yet; teach it some: clare learn .*model PICTURES"):
+        model.predict(np.zeros((28, 28), np.uint8))
+
+
+def test_classes_are_dated_counted_and_told_apart(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    assert [(info.name, info.task, info.num_images) for info in model.classes] == [
+        ("cat", 1, 8),
+        ("dog", 1, 8),
+        ("bus", 2, 8),
+        ("van", 2, 8),
+    ]
+    assert all(ISO.fullmatch(info.taught_at) for info in model.classes)
+    assert [(change.number, change.kind, change.classes) for change in model.history] == [
+        (1, "create", ()),
+        (2, "learn", ("cat", "dog")),
+        (3, "learn", ("bus", "van")),
+    ]
+    report = model.history[-1].report
+    assert (report["num_train"], report["num_held_back"]) == (16, 4)
+    assert report["classes"]["bus"]["num_held_back"] == 2
+    assert report["num_free"] == model.capacity.num_free  # type: ignore[union-attr]
+    evaluation = model.evaluate(drawings("cat", "dog", "bus", "van", seed=9))
+    assert evaluation.accuracy is not None
+    assert evaluation.accuracy > 0.8
+    assert evaluation.counts == (10, 10, 10, 10)
+    assert [sum(row) for row in evaluation.confusion] == [10] * 4
+    assert [evaluation.confusion[place][place] for place in range(4)] == list(evaluation.correct)
+
+
+def test_guesses_are_sorted_probabilities(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    (guess,) = model.predict(drawings("dog", seed=3)["dog"][0], top=10)
+    assert set(guess.names) == {"cat", "dog", "bus", "van"}
+    assert list(guess.probabilities) == sorted(guess.probabilities, reverse=True)
+    assert sum(guess.probabilities) == pytest.approx(1)
+    assert 0 <= guess.unknown <= 1
+    assert model.predict([]) == []
+    assert model.predict(drawings("dog")["dog"][0], top=1, threshold=0.0)[0].is_unknown
+    assert not model.predict(drawings("dog")["dog"][0], top=1, threshold=1.0)[0].is_unknown
+    with pytest.raises(DataError, match="number of guesses is 0"):
+        model.predict(drawings("dog")["dog"][0], top=0)
+
+
+def test_a_folder_is_opened_as_it_was_left(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    again = TaughtModel.open(model.path, device="cpu")
+    assert (again.version, again.classes, again.history) == (model.version, model.classes, model.history)
+    assert answers(again) == answers(model)
+    model.teach(drawings("tram"))
+    again.teach(drawings("bike"))
+    assert [info.name for info in again.classes] == ["cat", "dog", "bus", "van", "tram", "bike"]
+    assert again.version == 5
+
+
+def test_the_same_lessons_give_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = taught_model(tmp_path / "a"), taught_model(tmp_path / "b")
+    assert state_of(first)[1] == state_of(second)[1]
+
+
+@pytest.mark.parametrize("kind", ["learn", "quick", "update", "rename", "remove"])
+def test_undo_puts_back_every_byte(tmp_path: Path, kind: str) -> None:
+    model = taught_model(tmp_path)
+    before, said = state_of(model), answers(model)
+    if kind in ("learn", "quick"):
+        model.teach(drawings("tram", "bike"), mode=kind)  # type: ignore[arg-type]
+    elif kind == "update":
+        model.teach(drawings("cat", seed=8), mode="update")
+    elif kind == "rename":
+        model.rename("cat", "kitten")
+    else:
+        model.remove("cat")
+    assert state_of(model) != before
+    assert state_of(model)[1] != before[1] or kind == "rename"
+    change = model.undo()
+    assert (change.number, change.kind, change.report) == (5, "undo", {"undone": 4, "kind": kind})
+    assert state_of(model) == before
+    assert answers(model) == answers(TaughtModel.open(model.path, device="cpu")) == said
+    assert model.version == 5
+
+
+def test_several_undos_go_as_far_as_states_are_kept(tmp_path: Path) -> None:
+    model = new_model(tmp_path)
+    states = []
+    for number in range(7):
+        states.append(state_of(model))
+        model.teach(drawings(f"class {number}"), mode="quick")
+    assert model.num_undoable == 5
+    for number in reversed(range(2, 7)):
+        model.undo()
+        assert state_of(model) == states[number]
+    with pytest.raises(ModelError, match=r"nothing to undo in .*model: .* \(the last 5 are\)"):
+        model.undo()
+    assert model.version == 1 + 7 + 5
+    model.teach(drawings("new"), mode="quick")
+    assert model.undo().report == {"undone": 14, "kind": "quick"}
+
+
+def test_how_many_states_are_kept_is_a_setting(tmp_path: Path) -> None:
+    model = TaughtModel.create(tmp_path / "model", tiny_weights(tmp_path), "simplecil", device="cpu", num_kept=2)
+    for number in range(4):
+        model.teach(drawings(f"class {number}"))
+    assert model.num_undoable == 2
+    assert len(list(model.path.glob("tensors-*"))) == 3
+    assert len(list(model.path.glob("state-*"))) == 2
+    model.undo()
+    assert len(list(model.path.glob("tensors-*"))) == 2
+    with pytest.raises(ModelError, match="keep at least one"):
+        TaughtModel.create(tmp_path / "other", tiny_weights(tmp_path), num_kept=0)
+
+
+def test_quick_lessons_claim_nothing(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    before = model.method.tensors()["adapter.values"].clone()
+    capacity = model.capacity
+    model.teach(drawings("tram", "bike"), mode="quick")
+    assert torch.equal(model.method.tensors()["adapter.values"], before)
+    assert model.capacity is not None
+    assert capacity is not None
+    assert model.capacity.num_free == capacity.num_free
+    assert model.claims is not None
+    assert model.claims[2] == [0, 0]
+    evaluation = model.evaluate(drawings("tram", "bike", seed=3))
+    assert evaluation.accuracy is not None
+    assert evaluation.accuracy > 0.8
+    model.teach(drawings("plane"))
+    assert [sum(row) > 0 for row in model.claims] == [True, True, False, False]
+    assert model.classes[-1] == ClassInfo("plane", 4, model.classes[-1].taught_at, 8)
+
+
+@pytest.mark.parametrize("strategy", ["trained", "prototype", "aligned"])
+def test_quick_lessons_work_with_every_kind_of_rows(tmp_path: Path, strategy: str) -> None:
+    model = new_model(tmp_path, head={"strategy": strategy, "align_epochs": 2, "align_samples": 8})
+    model.teach(drawings("cat", "dog"), mode="quick")
+    evaluation = model.evaluate(drawings("cat", "dog", seed=4))
+    assert evaluation.accuracy == 1
+
+
+def test_reports_follow_names_and_undo(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    assert model.reports.keys() == {"cat", "dog", "bus", "van"}
+    model.rename("cat", "kitten")
+    model.remove("bus")
+    assert model.reports.keys() == {"kitten", "dog", "van"}
+    model.undo()
+    model.undo()
+    assert model.reports.keys() == {"cat", "dog", "bus", "van"}
+    assert class_reports(model.history)["cat"].measured_at == model.history[1].at
+
+
+def test_a_removed_class_goes_and_its_coordinates_stay(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    free, rows = model.capacity, model.method.head.rows.clone()
+    model.remove("dog")
+    assert [info.name for info in model.classes] == ["cat", "bus", "van"] == model.method.classes
+    assert torch.equal(model.method.head.rows, rows[[0, 2, 3]])
+    assert len(model.method.head.means) == len(model.method.head.factors) == 3
+    assert model.capacity == free
+    assert "dog" not in (model.path / "model.json").read_text().split('"history"')[0]
+    assert {name for guess in answers(model) for name in guess.names} == {"cat", "bus", "van"}
+    model.remove("cat")
+    assert model.method.tasks == [(), ("bus", "van")]
+    model.teach(drawings("dog", "cat"))
+    assert TaughtModel.open(model.path, device="cpu").method.classes == ["bus", "van", "dog", "cat"]
+    assert model.classes[-1].task == 3
+
+
+@pytest.mark.parametrize("method", ["finetune", "linear", "simplecil"])
+def test_other_methods_with_one_row_per_class_do_the_same(tmp_path: Path, method: str) -> None:
+    model = taught_model(tmp_path, method)
+    assert (model.capacity, model.claims, model.tasks_left) == (None, None, None)
+    model.teach(drawings("tram"), mode="quick")
+    model.teach(drawings("tram", seed=2), mode="update")
+    model.remove("cat")
+    assert model.evaluate(drawings("dog", "tram", seed=7)).accuracy == 1
+    for _ in range(3):
+        model.undo()
+    assert model.method.classes == ["cat", "dog", "bus", "van"]
+
+
+def test_a_method_that_keeps_more_than_rows_learns_and_says_what_it_cannot(tmp_path: Path) -> None:
+    model = TaughtModel.create(
+        tmp_path / "model", tiny_weights(tmp_path), "ranpac", {"num_projected": 64, "epochs": 1}, device="cpu"
+    )
+    model.teach(drawings("cat", "dog"))
+    model.teach(drawings("bus", "van"))
+    assert model.evaluate(drawings("cat", "bus", seed=3)).accuracy == 1
+    for change in (
+        lambda: model.remove("cat"),
+        lambda: model.teach(drawings("tram"), mode="quick"),
+        lambda: model.teach(drawings("cat"), mode="update"),
+    ):
+        with pytest.raises(ModelError, match=r"the method 'ranpac' keeps more of a class than a row"):
+            change()
+    model.rename("cat", "kitten")
+    model.undo()
+    model.undo()
+    assert model.method.classes == ["cat", "dog"]
+
+
+def test_what_cannot_be_taught_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    before, said = content(model.path), answers(model)
+    write_pictures(tmp_path / "bad", "fine")
+    (tmp_path / "bad" / "broken").mkdir()
+    (tmp_path / "bad" / "broken" / "a.png").write_bytes(b"no image")
+    write_pictures(tmp_path / "empty", "full")
+    (tmp_path / "empty" / "hollow").mkdir()
+    (tmp_path / "none").mkdir()
+    for examples, mode, message in (
+        (drawings("cat"), "learn", r"'cat' is known already; give it more pictures with --update .* or leave it out"),
+        (drawings("cat", "new"), "quick", r"'cat' is known already"),
+        (drawings("cta"), "update", r"knows no class 'cta' \(did you mean 'cat'\?\); known: cat, dog, bus, van"),
+        ({}, "learn", "no classes to read"),
+        ({"hollow": []}, "learn", "'hollow' has no images"),
+        ({"two\nlines": drawings("x")["x"]}, "learn", "cannot be a class name"),
+        ({" ": drawings("x")["x"]}, "learn", "cannot be a class name"),
+        (tmp_path / "nowhere", "learn", "there is no folder .*nowhere"),
+        (tmp_path / "none", "learn", "has no class folders"),
+        (tmp_path / "empty", "learn", "'.*hollow' has no images"),
+        (tmp_path / "bad", "learn", r"'.*broken/a\.png' cannot be read as an image"),
+    ):
+        with pytest.raises(ClareError, match=message):
+            model.teach(examples, mode=mode)  # type: ignore[arg-type]
+    for change, message in (
+        (lambda: model.rename("cat", "dog"), "there is a class 'dog' already"),
+        (lambda: model.rename("cow", "dog"), "knows no class 'cow'"),
+        (lambda: model.rename("cat", "a\tb"), "cannot be a class name"),
+        (lambda: model.remove("cow"), "knows no class 'cow'"),
+        (lambda: TaughtModel.create(model.path, tiny_weights(tmp_path)), "holds a model already"),
+    ):
+        with pytest.raises(ClareError, match=message):
+            change()
+    assert content(model.path) == before
+    assert answers(model) == said
+
+
+def test_odd_names_are_names(tmp_path: Path) -> None:
+    names = ("Ärger & Söhne", "a/b", "[bold]", "$x^2$", "猫", "-rf", "'\"")
+    model = new_model(tmp_path)
+    model.teach(drawings(*names), mode="quick")
+    assert tuple(info.name for info in TaughtModel.open(model.path, device="cpu").classes) == names
+    model.rename("猫", "cat 猫")
+    assert model.evaluate(drawings(*names[:2], seed=3)).num_images == 20
+
+
+def test_a_failure_in_the_middle_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    class Breaks(Silence):
+        def step(self, name: str, num_epochs: int) -> None:
+            if name == "remember":
+                raise KeyboardInterrupt
+
+    model = taught_model(tmp_path)
+    before, said = content(model.path), answers(model)
+    with pytest.raises(KeyboardInterrupt):
+        model.teach(drawings("tram"), listener=Breaks())
+    assert content(model.path) == before
+    assert answers(model) == said
+    assert model.method.classes == ["cat", "dog", "bus", "van"]
+    model.teach(drawings("tram"))
+
+
+def test_an_empty_model_may_be_made_anew(tmp_path: Path) -> None:
+    model = new_model(tmp_path)
+    model.teach(drawings("cat", "dog"), mode="quick")
+    model.undo()
+    other = TaughtModel.create(model.path, tiny_weights(tmp_path, seed=1), "simplecil", device="cpu")
+    assert other.version == 4
+    assert other.backbone_hash != model.backbone_hash
+    # The object that was opened before notices that the folder holds another model now.
+    model.teach(drawings("cat", "dog"))
+    assert (model.method.name, model.backbone_hash) == ("simplecil", other.backbone_hash)
+
+
+def test_a_folder_of_the_old_format_is_taught_without_dates(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    old = tmp_path / "old"
+    save_model(old, model.method, model.backbone, model.transforms)
+    values = json.loads((old / "model.json").read_text())
+    keys = ("method", "seed", "structure", "backbone", "backbone_hash", "transforms", "tensors")
+    (old / "model.json").write_text(json.dumps({"format": 1, **{key: values[key] for key in keys}}))
+    opened = TaughtModel.open(old, device="cpu")
+    assert (opened.version, opened.history) == (0, [])
+    assert opened.classes[0] == ClassInfo("cat", 1, "", 0)
+    assert [guess.names for guess in answers(opened)] == [guess.names for guess in answers(model)]
+    with pytest.raises(ModelError, match="does not say from how many pictures it knows 'cat'"):
+        opened.teach(drawings("cat"), mode="update")
+    tensors = (old / values["tensors"]).read_bytes()
+    opened.teach(drawings("tram"))
+    opened.remove("dog")
+    opened.undo()
+    opened.undo()
+    assert json.loads((old / "model.json").read_text())["format"] == 2
+    assert (old / values["tensors"]).read_bytes() == tensors
+    assert opened.version == 4
+
+
+def test_five_lines_of_python(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "january", "cat", "dog")
+    write_pictures(tmp_path / "february", "bus")
+    clare.teach(tmp_path / "my-model", tmp_path / "january", tiny_weights(tmp_path), mode="quick", device="cpu")
+    model = clare.teach(tmp_path / "my-model", tmp_path / "february", mode="quick", device="cpu")
+    assert model.predict(str(tmp_path / "january" / "cat" / "00.png"))[0].names[0] == "cat"
+    model.undo()
+    assert isinstance(model, clare.TaughtModel)
+    assert [info.name for info in model.classes] == ["cat", "dog"]
+    with pytest.raises(ModelError, match="has its backbone already"):
+        clare.teach(tmp_path / "my-model", tmp_path / "february", "quickdraw-vit")
+
+
+def test_a_learner_does_not_overwrite_a_history(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    learner = clare.load(model.path, device="cpu")
+    assert learner.classes == ["cat", "dog", "bus", "van"]
+    with pytest.raises(ModelError, match="with a history, which would be lost"):
+        learner.save(model.path)
+    learner.save(tmp_path / "copy")
+    assert TaughtModel.open(tmp_path / "copy", device="cpu").method.classes == learner.classes
+
+
+def test_a_model_that_cannot_be_made_leaves_no_folder(tmp_path: Path) -> None:
+    for backbone, method, settings, kind in (
+        (BackboneSettings(name="vit_nowhere"), "clare", {}, ClareError),
+        (tiny_weights(tmp_path), "klare", {}, SettingsError),
+        (tiny_weights(tmp_path), "clare", {"sparsity": 3}, SettingsError),
+    ):
+        with pytest.raises(kind):
+            TaughtModel.create(tmp_path / "model", backbone, method, settings)
+    assert not (tmp_path / "model").exists()
+
+
+def test_the_estimate_grows_with_the_lesson(tmp_path: Path) -> None:
+    model = new_model(tmp_path)
+    assert 0 < model.estimate_seconds(32, 2, "quick") < model.estimate_seconds(32_000, 2, "learn")
+
+
+def test_a_split_folder_is_measured_on_its_test_part(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "split" / "train", "cat", "dog", number=6)
+    write_pictures(tmp_path / "split" / "test", "cat", number=3, seed=1)
+    model = new_model(tmp_path)
+    change = model.teach(tmp_path / "split", mode="quick")
+    assert (change.report["num_train"], change.report["num_held_back"]) == (12, 3)
+    assert model.evaluate(tmp_path / "split").counts == (3, 0)

@@ -1,0 +1,87 @@
+"""Only real images of a bounded size become pixels."""
+
+import numpy as np
+import pytest
+from fake_service import bomb, png
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clare.data.images import shrink_image
+from clare.data.store import ImageStore
+from clare.data.transforms import resize_centre_crop
+from clare.own.pictures import Reader
+from clare.serve.limits import Refusal
+from clare.serve.pictures import as_array, check_image, cut_ends, decode
+
+
+def refusal(content: bytes) -> Refusal | None:
+    """Return why an image is refused, if it is."""
+    try:
+        decode(content, "some name", Reader(1, 28, 0), 10_000)
+    except Refusal as refused:
+        return refused
+    return None
+
+
+@given(st.binary(max_size=200))
+def test_bytes_are_an_image_or_are_refused_by_name(content: bytes) -> None:
+    for start in (b"", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"BM", b"II*\0", b"P5 3 3 255\n"):
+        refused = refusal(start + content)
+        if refused is not None:
+            assert refused.status in (413, 422)
+            assert "'some name'" in str(refused)
+
+
+@pytest.mark.parametrize("kind", ["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"])
+def test_every_format_is_read(kind: str) -> None:
+    pixels = decode(png(200, (20, 10), kind), "a", Reader(3, 28, 0), 200)
+    assert pixels.shape == (3, 10, 20)
+    assert np.abs(pixels.astype(int) - 200).max() <= 3
+
+
+def test_no_pixel_is_decoded_of_an_image_with_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(Reader, "image", fail)
+    # From some number on Pillow warns, and from another on it refuses, by itself.
+    for side in (1_000, 10_000, 30_000):
+        with pytest.raises(Refusal, match="pixels") as caught:
+            decode(bomb(side), "a", Reader(1, 28, 0), 999_999)
+        assert caught.value.status == 413
+    check_image(bomb(1_000), "a", 1_000_000)
+
+
+@pytest.mark.parametrize("content", [b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"<svg></svg>", b""])
+def test_what_other_programs_would_draw_is_no_image(content: bytes) -> None:
+    with pytest.raises(Refusal, match=r"'x\.png' is no image"):
+        check_image(content, "x.png", 100)
+
+
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_the_middle_of_a_long_image_is_kept(height: int, width: int) -> None:
+    pixels = np.arange(height * width, dtype=np.uint32).astype(np.uint8).reshape(1, height, width)
+    kept = cut_ends(pixels)
+    shorter = min(height, width)
+    assert min(kept.shape[1:]) == shorter
+    assert max(kept.shape[1:]) <= 2 * shorter + 1
+    if max(height, width) <= 2 * shorter + 1:
+        assert kept.shape == pixels.shape
+    top, left = (height - kept.shape[1]) // 2, (width - kept.shape[2]) // 2
+    assert np.array_equal(kept, pixels[:, top : height - top, left : width - left])
+
+
+@pytest.mark.parametrize("size", [(40, 200), (201, 40), (28, 500), (28, 57)])
+def test_a_model_sees_the_same_of_an_image_without_its_ends(size: tuple[int, int]) -> None:
+    pixels = shrink_image(np.random.RandomState(0).randint(0, 256, (1, *size)).astype(np.uint8), 28)
+
+    def seen(image: np.ndarray) -> np.ndarray:
+        store = ImageStore.from_images([image])
+        return resize_centre_crop(store.batch(store.sizes.new_zeros(1)), 28, 28, "bicubic").numpy()
+
+    assert np.allclose(seen(cut_ends(pixels)), seen(pixels), atol=0.01)
+
+
+def test_arrays_have_channels_last() -> None:
+    assert as_array(np.zeros((1, 2, 3), np.uint8)).shape == (2, 3)
+    assert as_array(np.zeros((3, 4, 5), np.uint8)).shape == (4, 5, 3)

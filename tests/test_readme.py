@@ -1,0 +1,70 @@
+"""The README's section on one's own pictures, typed in as a newcomer would."""
+
+import re
+import shlex
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from own_worlds import drawings, write_pictures
+from PIL import Image
+
+README = Path(__file__).parents[1] / "README.md"
+StartPython = Callable[..., "subprocess.Popen[str]"]
+
+
+def blocks() -> list[str]:
+    """Return the code blocks of the section, the commands first."""
+    section = README.read_text().split("## Your own pictures")[1].split("\n## ")[0]
+    return re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    """Return the words of each command."""
+    return [shlex.split(line, comments=True)[1:] for line in blocks()[0].splitlines()]
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Return a folder with the pictures that the README speaks of."""
+    write_pictures(tmp_path / "pictures" / "january", "cat", "house")
+    write_pictures(tmp_path / "pictures" / "february", "fish", "tree")
+    Image.fromarray(drawings("fish", seed=1)["fish"][0]).save(tmp_path / "unknown.png")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(pictures: Path, start_python: StartPython) -> None:
+    names = [words[0] for words in commands()]
+    assert names == ["learn", "learn", "predict", "inspect", "evaluate", "undo", "serve"]
+    for words in commands()[:-1]:
+        process = start_python("-m", "clare", *words, cwd=pictures)
+        output, messages = process.communicate()
+        assert process.returncode == 0, messages
+        assert output.strip()
+    server = start_python("-m", "clare", *commands()[-1], "--port", "0", cwd=pictures)
+    address = first_address(server)
+    with urllib.request.urlopen(f"{address}/healthz") as answer:
+        assert answer.status == 200
+    with urllib.request.urlopen(address) as answer:
+        assert b"<canvas" in answer.read()
+
+
+def first_address(server: "subprocess.Popen[str]") -> str:
+    """Return the address that the server says it listens at."""
+    assert server.stdout is not None
+    for line in server.stdout:
+        found = re.search(r"http://[\d.]+:\d+", line)
+        if found:
+            return found.group()
+    raise AssertionError(server.communicate()[1])
+
+
+@pytest.mark.slow
+def test_the_lines_of_python_run(pictures: Path, start_python: StartPython) -> None:
+    process = start_python("-c", blocks()[1], cwd=pictures)
+    output, messages = process.communicate()
+    assert process.returncode == 0, messages
+    assert "fish" in output
