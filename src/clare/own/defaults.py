@@ -1,9 +1,10 @@
 """The settings of a new model folder, and the backbone that a user names."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import timm
 from safetensors import SafetensorError, safe_open
 
 from clare.backbones.vit import EMBEDDED, EMBEDDED_ARCHITECTURE, Backbone, BackboneSettings
@@ -99,7 +100,19 @@ def _from_file(path: Path) -> BackboneSettings:
             f"{path} has width {width}, which is none of {', '.join(map(str, WIDTHS))}; teach it from Python with "
             "BackboneSettings, which takes any architecture"
         )
-    name = f"vit_{WIDTHS[width]}_patch{patch}_224"
+    name = _timm_name(WIDTHS[width], patch, shapes.keys())
+    if not timm.is_model(name):
+        raise BackboneError(
+            f"{path} looks like the weights of {name}, which timm does not have; teach it from Python with "
+            "BackboneSettings, which takes any name and architecture"
+        )
     return BackboneSettings(
         name=name, weights=str(path.resolve()), image_size=side, architecture={"depth": depth, "in_chans": channels}
     )
+
+
+def _timm_name(size: str, patch: int, keys: Collection[str]) -> str:
+    """Return the timm model that has weights of these names."""
+    if "reg_token" in keys:
+        return f"vit_{size}_patch{patch}_reg4_dinov2"
+    return f"vit_{size}_patch{patch}_{'dinov2' if 'blocks.0.ls1.gamma' in keys else '224'}"

@@ -1,0 +1,75 @@
+"""Write the measured tables of docs/performance.md from results/: python scripts/write_performance.py."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "performance.md"
+
+
+def read(name: str) -> dict[str, Any]:
+    """Read a result."""
+    result: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text())
+    return result
+
+
+def cpu_table() -> str:
+    """Return training and evaluation on a CPU beside the reference."""
+    result = read("throughput_cpu")
+    reference = result["reference"]
+    train, evaluation = (next(row for row in result["rows"] if row["kind"] == kind) for kind in ("train", "evaluation"))
+    cells = [f"{row['images_per_second']:,.0f} ({row['ratio']:.2f}x)" for row in (train, evaluation)]
+    shares = [f"{row['share_of_matmul_rate']:.0%}" for row in (train, evaluation)]
+    return "\n".join(
+        [
+            f"On {result['device']}, torch {result['versions']['torch'].split('+')[0]}:",
+            "",
+            "| loop | training, batch 32 | evaluation |",
+            "| --- | --- | --- |",
+            f"| reference, {reference['num_workers']} workers | {reference['train']:,.0f} images/s "
+            f"| {reference['evaluation']:,.0f} images/s |",
+            f"| clare | {' | '.join(cells)} |",
+            f"| share of the measured {1000 * result['matmul_tflops']:,.0f} GFLOP/s | {' | '.join(shares)} |",
+        ]
+    )
+
+
+def scaling_table() -> str:
+    """Return what tasks cost on streams of different lengths."""
+    result = read("scaling_cpu")
+    lines = [
+        f"On {result['device']}; processor seconds of a task without its alignment, and MB:",
+        "",
+        "| head | tasks | median task | last tenth by first | peak memory above start | adapter, ledger | rows "
+        "| statistics |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in result["rows"]:
+        sizes = row["checkpoint_bytes"]
+        flat = row["flat_processor"]
+        cells = [
+            row["head"],
+            str(row["num_tasks"]),
+            f"{row['seconds']['learn_processor']['median']:.2f}",
+            "" if flat is None else f"{flat:.2f}",
+            f"{row['memory_mb']['peak_minus_before']:.0f}",
+            *(f"{sizes[part] / 1e6:.2f}" for part in ("adapter_and_ledger", "head_rows", "class_statistics")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Put each table between its marks."""
+    page = PAGE.read_text()
+    for mark, table in (("cpu", cpu_table()), ("scaling", scaling_table())):
+        pattern = rf"<!-- {mark} -->.*?<!-- end -->"
+        page, num_found = re.subn(pattern, f"<!-- {mark} -->\n{table}\n<!-- end -->", page, flags=re.DOTALL)
+        assert num_found == 1, mark
+    PAGE.write_text(page)
+
+
+if __name__ == "__main__":
+    main()
