@@ -145,6 +145,35 @@ def test_a_compiler_that_errs_is_found_out(
     ]
 
 
+def test_what_cannot_be_recorded_runs_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+    recordings: list[str],
+    context: Callable[..., Context],
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+) -> None:
+    stream = tiny_stream(num_tasks=2)
+    plain = learnt(context(compile="off"), tiny_backbone(), stream)
+
+    def record(work: Callable[[], None]) -> Replayed:
+        work()
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setattr(capture, "record", record)
+    notes = Notes()
+    result = learnt(context(compile="graph", eval_batch_size=32, listener=notes), tiny_backbone(), stream)
+    for name, tensor in plain[0].items():
+        torch.testing.assert_close(result[0][name], tensor, msg=name)
+    torch.testing.assert_close(result[1], plain[1])
+    reason = "could not be recorded (operation not permitted when stream is capturing), so it runs in another way"
+    assert [text.split("could")[0] for text in notes.notices] == [
+        "the training step ",
+        "the training step ",
+        "the function features ",
+    ]
+    assert all(reason in text for text in notes.notices)
+
+
 class Watcher(TorchDispatchMode):
     """Notes which tensors of a method a program uses, and refuses what a recorded program cannot do."""
 

@@ -1,6 +1,7 @@
 """Steps recorded as CUDA graphs, which the host starts with one call; compiled on request, and checked before use."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -40,21 +41,25 @@ class CapturedStep(TrainStep):
         self.inputs = self.labels = self.weights = torch.zeros(0)
         self.share = torch.zeros_like(self.total)
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.is_tried = False
 
     def __call__(self, inputs: Tensor, labels: Tensor, weights: Tensor, num_samples: int) -> None:
         """Copy the batch into place and replay."""
-        if self.graph is None:
+        if not self.is_tried:
             self.inputs, self.labels, self.weights = (torch.empty_like(part) for part in (inputs, labels, weights))
         self.inputs.copy_(inputs)
         self.labels.copy_(labels)
         self.weights.copy_(weights)
         self.share.fill_(1 / num_samples)
+        if not self.is_tried:
+            self.is_tried, self.graph = True, self._capture()
         if self.graph is None:
-            self.graph = self._capture()
-        self.graph.replay()
+            self._work()
+        else:
+            self.graph.replay()
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        """Record the step, fused if that is asked and sound; state and random numbers are as before."""
+    def _capture(self) -> torch.cuda.CUDAGraph | None:
+        """Record the step, fused if that is asked and sound, or not at all; state and random numbers are as before."""
         kept = [*(parameter.data for parameter in self.parameters), *self.optimizer.state.values(), self.total]
         before = [tensor.clone() for tensor in kept]
         random = torch.cuda.get_rng_state()
@@ -69,15 +74,16 @@ class CapturedStep(TrainStep):
             graph.replay()
             return torch.cat([(tensor - value).flatten() for tensor, value in zip(kept, before, strict=True)])
 
-        self.loss = fuse(self.plain_loss) if self.fused else self.plain_loss
-        graph = record(self._work)
-        if self.fused and not repeats(lambda: moves(graph)):
-            self.notice(FALLBACK.format(what="training step"))
-            self.loss = self.plain_loss
+        for fused in (True, False) if self.fused else (False,):
+            self.loss = fuse(self.plain_loss) if fused else self.plain_loss
+            graph = try_record(self._work, "training step", self.notice)
+            is_sound = graph is not None and (not fused or repeats(partial(moves, graph)))
             rewind()
-            graph = record(self._work)
-        rewind()
-        return graph
+            if is_sound:
+                return graph
+            if graph is not None:
+                self.notice(FALLBACK.format(what="training step"))
+        return None
 
     def _work(self) -> None:
         """Do one step on the batch in place."""
@@ -93,13 +99,21 @@ class CapturedForward:
         self.ranks = ranks
         self.inputs = [part.clone() for part in inputs]
         self.output = inputs[0]
-        self.function = fuse(function) if fused else function
+        self.function = function
         with torch.no_grad():
-            self.graph = record(self._work)
-            if fused and not self._agrees_with(function):
-                notice(FALLBACK.format(what=f"function {function.__name__}"))
-                self.function = function
-                self.graph = record(self._work)
+            self.graph = self._capture(function, fused, notice)
+
+    def _capture(self, function: Callable[..., Tensor], fused: bool, notice: Notice) -> torch.cuda.CUDAGraph | None:
+        """Record the function, fused if that is asked and sound, or not at all."""
+        what = f"function {function.__name__}"
+        for fuses in (True, False) if fused else (False,):
+            self.function = fuse(function) if fuses else function
+            self.graph = try_record(self._work, what, notice)
+            if self.graph is not None:
+                if not fuses or self._agrees_with(function):
+                    return self.graph
+                notice(FALLBACK.format(what=what))
+        return None
 
     def _work(self) -> None:
         """Leave the function's value in `output`."""
@@ -116,7 +130,10 @@ class CapturedForward:
         """Return the function's value, which the next call overwrites."""
         for own, given in zip(self.inputs, inputs, strict=True):
             own.copy_(given)
-        self.graph.replay()
+        if self.graph is None:
+            self._work()
+        else:
+            self.graph.replay()
         return self.output
 
 
@@ -130,6 +147,16 @@ def repeats(work: Callable[[], Tensor]) -> bool:
     """Tell whether work on the same state gives the same result every time but for rounding."""
     first = work()
     return all(is_close(work(), first) for _ in range(NUM_CHECKS - 1))
+
+
+def try_record(work: Callable[[], None], what: str, notice: Notice) -> torch.cuda.CUDAGraph | None:
+    """Record some work, or say why that is impossible."""
+    try:
+        return record(work)
+    except RuntimeError as error:
+        reason = str(error).strip().split("\n")[0]
+        notice(f"the {what} could not be recorded ({reason}), so it runs in another way: slower, but right")
+        return None
 
 
 def record(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
