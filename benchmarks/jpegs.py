@@ -283,7 +283,7 @@ def measure(plan: Plan, store_sizes: Sequence[int], data: dict[str, str], engine
         kept = settings.model_dump(include={"store_size", "store", "decode"})
         rows.append({**kept, **figures(plan, ours), "ratios": ratios(ours, other), **circumstances})
         print(rows[-1], flush=True)
-    Console().print(make_table(rows, yardstick))
+    Console(width=160).print(make_table(rows, yardstick))
     files = plan.files("train") + plan.files("test")
     return {
         "picture_size": list(SIZE),

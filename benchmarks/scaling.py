@@ -313,7 +313,7 @@ def main() -> None:
             for num_tasks in map(int, arguments.tasks.split(",")):
                 rows.append(pool.submit(measure_stream, num_tasks, head, conditions).result())
                 print(rows[-1], flush=True)
-    Console().print(make_table(rows))
+    Console(width=160).print(make_table(rows))
     device = find_device()
     result = {
         "model": BackboneSettings().name,

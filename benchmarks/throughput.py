@@ -255,7 +255,7 @@ def main() -> None:
         "eval_ratio": best[-1]["ratio"],
         "versions": versions(),
     }
-    Console().print(make_table(result))
+    Console(width=160).print(make_table(result))
     write_json(arguments.out, result)
 
 
