@@ -17,11 +17,12 @@ from run_outcome import outcome
 from typer.testing import CliRunner, Result
 
 from clare.cli.board import Board, progress_of
-from clare.cli.compare import check_processes, parse_seeds
+from clare.cli.compare import check_processes, overrides_for, parse_seeds
 from clare.cli.main import app
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
+from clare.methods import METHODS
 from clare.presets.load import make_experiment
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
@@ -343,3 +344,11 @@ def test_the_board_has_a_line_for_each_run() -> None:
     last = [line for line in terminal.file.getvalue().splitlines() if "-" in line][-3:]
     assert [name in line for name, line in zip(("linear-1", "clare-1", "clare-2"), last, strict=True)] == [True] * 3
     assert "task 2 of 3" in last[0]
+
+
+def test_a_setting_goes_to_the_methods_that_have_it() -> None:
+    words = ["method.epochs=2", "method.head.strategy=prototype", "stream.increment=2", "method.nonsense=1"]
+    methods = ["clare", "simplecil"]
+    assert overrides_for(METHODS.get("clare"), methods, words) == words
+    assert overrides_for(METHODS.get("simplecil"), methods, words) == words[1:]
+    assert overrides_for(METHODS.get("simplecil"), ["simplecil"], words) == words
