@@ -70,3 +70,8 @@ def taught_model(folder: Path, method: str = "clare", **settings: Any) -> Taught
 def content(folder: Path) -> dict[str, bytes]:
     """Return the bytes of all files of a folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def answers(model: TaughtModel) -> list[Any]:
+    """Return what a model says to some pictures, to the last bit."""
+    return model.predict([image for images in drawings("cat", "van", seed=5).values() for image in images], top=9)

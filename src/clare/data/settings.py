@@ -42,9 +42,8 @@ class DataSettings(Settings):
     )
     decode: Literal["cpu", "gpu"] = Field(
         "cpu",
-        description="What decodes JPEG files; gpu is several times faster, and where a file stores colours at half the "
-        "resolution some 2 grey levels off in the mean, or 0.5 after `store_size` halved it; other files stay on the "
-        "CPU.",
+        description="What decodes JPEG files; gpu is several times faster and gives slightly other pixels, most of all "
+        "where a file stores colours at half the resolution; other files stay on the CPU.",
     )
 
     @field_validator("dataset")
