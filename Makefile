@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install run test test-browser check help clean
+.PHONY: install run test test-browser check docs results help clean
 
 help:  ## Say what the targets do
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -14,13 +14,22 @@ run: .venv/installed  ## Watch CLARE learn the embedded stream beside three refe
 test: .venv/tested  ## Run all tests; skipped ones are named with the reason
 	$(BIN)/python -m pytest
 
-test-browser: .venv/tested  ## Drive the page of `clare serve` with Chromium
+test-browser: .venv/tested  ## Drive the pages of `clare serve` and `clare report` with Chromium
 	$(BIN)/python -m pytest tests/browser -m browser
 
 check: .venv/tested  ## Format, lint and types
 	$(BIN)/ruff format --check src tests scripts benchmarks
 	$(BIN)/ruff check src tests scripts benchmarks
 	$(BIN)/mypy
+
+docs: .venv/tested  ## Build the docs site into site/, strictly
+	$(BIN)/python scripts/write_reference.py
+	$(BIN)/python scripts/draw_method.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+results: .venv/installed  ## Write docs/results.md, its plots and the README's summary from results/
+	$(BIN)/python scripts/write_results.py
+	$(BIN)/python scripts/write_performance.py
 
 clean:  ## Remove .venv and the demonstration's run
 	rm -rf .venv runs/quickdraw

@@ -36,11 +36,12 @@ def cpu_table() -> str:
     )
 
 
-def scaling_table() -> str:
-    """Return what tasks cost on streams of different lengths."""
-    result = read("scaling_cpu")
+def scaling_table(name: str, clock: str, flatness: str) -> str:
+    """Return what tasks cost on streams of different lengths, by the wall clock or by the processor's."""
+    result = read(name)
+    kind = "processor seconds" if clock == "learn_processor" else "seconds"
     lines = [
-        f"On {result['device']}; processor seconds of a task without its alignment, and MB:",
+        f"On {result['device']}; {kind} of a task without its alignment, and MB:",
         "",
         "| head | tasks | median task | last tenth by first | peak memory above start | adapter, ledger | rows "
         "| statistics |",
@@ -48,11 +49,11 @@ def scaling_table() -> str:
     ]
     for row in result["rows"]:
         sizes = row["checkpoint_bytes"]
-        flat = row["flat_processor"]
+        flat = row[flatness]
         cells = [
             row["head"],
             str(row["num_tasks"]),
-            f"{row['seconds']['learn_processor']['median']:.2f}",
+            f"{row['seconds'][clock]['median']:.2f}",
             "" if flat is None else f"{flat:.2f}",
             f"{row['memory_mb']['peak_minus_before']:.0f}",
             *(f"{sizes[part] / 1e6:.2f}" for part in ("adapter_and_ledger", "head_rows", "class_statistics")),
@@ -61,10 +62,26 @@ def scaling_table() -> str:
     return "\n".join(lines)
 
 
+def gpu_tests_words() -> str:
+    """Return how the tests that need a GPU ended."""
+    result = read("gpu_tests")
+    counts, versions = result["counts"], result["versions"]
+    where = f"{result['device']}, torch {versions['torch'].split('+')[0]}, {result['at'][:10]}"
+    words = f"The last outcome kept there ({where}): {counts['passed']} passed, {counts['failed']} failed."
+    failed = [test["test"].partition("::")[2] for test in result["tests"] if test["outcome"] == "failed"]
+    return "\n".join([words, *(f"Failed: `{name}`." for name in failed)])
+
+
 def main() -> None:
     """Put each table between its marks."""
     page = PAGE.read_text()
-    for mark, table in (("cpu", cpu_table()), ("scaling", scaling_table())):
+    parts = {
+        "cpu": cpu_table(),
+        "scaling": scaling_table("scaling_cpu", "learn_processor", "flat_processor"),
+        "scaling gpu": scaling_table("scaling_h200", "learn", "flat"),
+        "gpu tests": gpu_tests_words(),
+    }
+    for mark, table in parts.items():
         pattern = rf"<!-- {mark} -->.*?<!-- end -->"
         page, num_found = re.subn(pattern, f"<!-- {mark} -->\n{table}\n<!-- end -->", page, flags=re.DOTALL)
         assert num_found == 1, mark

@@ -31,7 +31,7 @@ def invoke(*arguments: str | Path) -> Result:
 
 def test_every_command_is_listed() -> None:
     output = invoke("--help").output
-    commands = {"train", "compare", "tune", "presets", "methods", "check-method", "show", "plot", "doctor", "pretrain"}
+    commands = {"train", "compare", "tune", "presets", "methods", "check-method", "show", "report", "doctor"}
     assert commands <= set(COMMANDS)
     assert all(name in output for name in COMMANDS)
 
@@ -93,7 +93,9 @@ def test_a_method_shows_bounds_and_choices() -> None:
     assert settings["method.head.strategy"] == "trained | prototype | aligned"
 
 
-def test_a_run_is_trained_shown_and_plotted(tiny_preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_trained_shown_and_reported(
+    tiny_preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     output = invoke("train", tiny_preset, "--method", "finetune", "--seed", "5", "--set", "method.epochs=1").output
     run = Path("runs") / "tiny" / "finetune-5"
@@ -107,7 +109,7 @@ def test_a_run_is_trained_shown_and_plotted(tiny_preset: Path, tmp_path: Path, m
     ]
     assert next(line for line in tables if line.startswith("finetune: task ")).startswith("finetune: task 1 of ")
     assert "finetune, in percent" in shown
-    output = invoke("plot", run, "--out", "pictures").output
+    output = invoke("report", run, "--out", "pictures").output
     assert "report: pictures/report.html" in output
     check_report(Path("pictures"), ["finetune"])
 

@@ -83,7 +83,7 @@ def image_tree(tmp_path: Path) -> Path:
         ("presets quikdraw", "there is no preset 'quikdraw'"),
         ("methods clair", "there is no method 'clair'"),
         ("show nowhere", "nowhere"),
-        ("plot nowhere --out pictures", "nowhere"),
+        ("report nowhere --out pictures", "nowhere"),
         ("pretrain --out weights.pt", "--out got 'weights.pt'; give a file name that ends in .safetensors"),
         ("pretrain --out weights.safetensors --set epoks=1", "there is no setting 'epoks' (did you mean 'epochs'?)"),
     ],

@@ -8,8 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from clare.cli.board import Board, progress_of
-from clare.cli.compare import overrides_for
-from clare.methods import METHODS
+from clare.presets.load import overrides_for
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
 
@@ -41,6 +40,6 @@ def test_the_board_has_a_line_for_each_run() -> None:
 def test_a_setting_goes_to_the_methods_that_have_it() -> None:
     words = ["method.epochs=2", "method.head.strategy=prototype", "stream.increment=2", "method.nonsense=1"]
     methods = ["clare", "simplecil"]
-    assert overrides_for(METHODS.get("clare"), methods, words) == words
-    assert overrides_for(METHODS.get("simplecil"), methods, words) == words[1:]
-    assert overrides_for(METHODS.get("simplecil"), ["simplecil"], words) == words
+    assert overrides_for("clare", methods, words) == words
+    assert overrides_for("simplecil", methods, words) == words[1:]
+    assert overrides_for("simplecil", ["simplecil"], words) == words

@@ -57,7 +57,7 @@ def test_the_method_of_the_page_learns(averaged: str, tiny_preset: Path, tmp_pat
     preset = json.loads((tmp_path / "run" / "preset.json").read_text())
     assert (preset["method"]["name"], preset["method"]["share"]) == (averaged, 0.3)
     assert "averaged, in percent" in invoke("show", tmp_path / "run").output
-    invoke("plot", tmp_path / "run", "--out", tmp_path / "plots")
+    invoke("report", tmp_path / "run", "--out", tmp_path / "plots")
     assert f"--method {averaged} --seed" in (tmp_path / "plots" / "report.html").read_text()
     # The share is what the page says: with all of it kept, it is fine-tuning.
     for method, settings in ((averaged, ["method.share=1"]), ("finetune", [])):

@@ -80,6 +80,7 @@ def main(preset: str, out: Path) -> None:
             "tensors": digest({**taught.method.state_dict(), "logits": taught.logits}),
             "accuracies": taught.accuracies,
             "structure": taught.method.structure(),
+            "diagnosis": taught.method.diagnosis(),
         }
         if ranks.rank == 0:
             write_tensors(out / f"{label}.safetensors", {"rows": taught.method.head.rows, "logits": taught.logits})

@@ -156,7 +156,8 @@ def test_train_and_test_have_the_same_classes(tmp_path: Path) -> None:
 
 
 def test_a_missing_tree_tells_the_layout(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"imagenet-r/train'; expected .*imagenet-r/\{train,test\}/<class>/<image>"):
+    words = r"imagenet-r', expected .*imagenet-r/\{train,test\}/<class>/<image>; `clare data PRESET` says"
+    with pytest.raises(DataError, match=words):
         load_dataset(DataSettings(dataset="imagenet-r", root=str(tmp_path)))
     (tmp_path / "train").mkdir()
     with pytest.raises(DataError, match=r"/test'; expected"):
@@ -167,7 +168,7 @@ def test_a_missing_tree_tells_the_layout(tmp_path: Path) -> None:
 
 
 def test_missing_cifar100_tells_both_layouts(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"cifar-100-python/.*CIFAR100\(.*download=True\).*cifar100/\{train,test\}"):
+    with pytest.raises(DataError, match=r"cifar-100-python/.*clare data PRESET --fetch.*cifar100/\{train,test\}"):
         load_dataset(DataSettings(dataset="cifar100", root=str(tmp_path)))
 
 

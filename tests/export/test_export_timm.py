@@ -22,7 +22,7 @@ from clare.export.timm_loader import load
 from clare.methods import METHODS
 from clare.methods.finetune import FineTune
 
-PORTABLE = ("clare", "finetune", "inflora", "joint", "linear", "sdlora", "simplecil")
+PORTABLE = ("clare", "clare-plus", "finetune", "full-finetune", "inflora", "joint", "linear", "sdlora", "simplecil")
 HEADS = [
     ("linear", "method.head.form=linear", "method.head.strategy=trained"),
     ("clare", "method.head.strategy=aligned"),

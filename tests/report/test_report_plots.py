@@ -1,196 +1,125 @@
-"""Figures hold the runs' numbers, and their files are what they say."""
+"""The files for papers: every figure as PNG and SVG, of a column's width, legible, the same again."""
 
-import io
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_runs import write_run
+from fake_runs import diagnose, write_run
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from clare.report.plots import (
-    EMPHASIS,
-    accuracy_curves,
-    accuracy_heat_map,
-    capacity_curves,
-    draw_curves,
-    forgetting_curves,
-    new_task_curves,
-    storage_curves,
-    to_svg,
-    write_plots,
-)
+from clare.report.looks import EMPHASIS
+from clare.report.plots import draw_figures, to_png, to_svg, write_plots
 from clare.report.record import RunRecord, find_runs, read_run
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[RunRecord]:
     write_run(tmp_path / "runs" / "a", "finetune", decay=0.3, with_capacity=False)
-    write_run(tmp_path / "runs" / "b", "clare")
+    diagnose(write_run(tmp_path / "runs" / "b", "clare"))
     return find_runs([tmp_path / "runs"])
 
 
-def line(figure: Figure, label: str) -> tuple[list[float], list[float]]:
-    found = next(each for each in figure.axes[0].get_lines() if each.get_label() == label)
-    return list(found.get_xdata()), list(found.get_ydata())
+def test_every_figure_is_written_twice(runs: list[RunRecord], tmp_path: Path) -> None:
+    paths = write_plots(runs, tmp_path / "plots")
+    names = ["accuracy", "new-task", "forgetting", "capacity", "stored", "learn-time", "evaluate-time", "memory"]
+    names += ["matrix-finetune", "matrix-clare", "claims-clare", *(f"updates-task-{task}-clare" for task in (1, 2, 3))]
+    assert [path.name for path in paths] == [f"{name}.{ending}" for name in names for ending in ("png", "svg")]
+    assert sorted((tmp_path / "plots").iterdir()) == sorted(paths)
+    for path in paths[::2]:
+        with Image.open(path) as image:
+            assert image.format == "PNG"
+            assert image.size[0] == 990
+    for path in paths[1::2]:
+        drawing = path.read_text()
+        assert 'width="237.6pt"' in drawing
+        assert "<text" in drawing
 
 
-def test_accuracy_is_drawn_over_the_classes_seen(runs: list[RunRecord]) -> None:
-    across, upward = line(accuracy_curves(runs), "finetune")
-    assert across == [2, 4, 6]
-    np.testing.assert_allclose(upward, [100 * task.seen for task in runs[0].tasks])
+def test_text_is_legible_at_the_width_of_a_column(runs: list[RunRecord]) -> None:
+    for name, figure in draw_figures(runs).items():
+        sizes = re.findall(r"font(?:-size)?: ([\d.]+)px", to_svg(figure, name).decode())
+        assert sizes, name
+        assert min(map(float, sizes)) >= 6, name
 
 
-def test_new_tasks_and_forgetting_are_drawn_by_task(runs: list[RunRecord]) -> None:
-    across, upward = line(new_task_curves(runs), "clare")
-    assert across == [1, 2, 3]
-    np.testing.assert_allclose(upward, [100 * task.new for task in runs[1].tasks])
-    across, upward = line(forgetting_curves(runs), "finetune")
-    assert across == [1, 2]
-    best = max(task.first for task in runs[0].tasks)
-    assert upward[0] == pytest.approx(100 * (best - runs[0].tasks[-1].first))
+def test_nothing_sticks_out_of_a_figure(runs: list[RunRecord]) -> None:
+    for name, figure in draw_figures(runs).items():
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        inner, outer = figure.get_tightbbox(canvas.get_renderer()), figure.get_size_inches()
+        assert min(inner.x0, inner.y0) >= -0.01, name
+        assert inner.x1 <= outer[0] + 0.01, name
+        assert inner.y1 <= outer[1] + 0.01, name
 
 
-def test_capacity_is_drawn_for_methods_that_count_it(runs: list[RunRecord]) -> None:
-    figure = capacity_curves(runs)
-    assert [each.get_label() for each in figure.axes[0].get_lines()] == ["clare"]
-    np.testing.assert_allclose(line(figure, "clare")[1], [5.0, 9.75, 14.2625])
+def legend_and_axes(figure: Figure) -> tuple[float, float]:
+    """The top of the legend and the bottom of the axes with their labels."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    box = figure.axes[0].get_tightbbox(canvas.get_renderer())
+    assert box is not None
+    return figure.legends[0].get_window_extent().y1, box.y0
 
 
-@pytest.mark.parametrize("draw", [accuracy_curves, new_task_curves, forgetting_curves, capacity_curves, storage_curves])
-def test_every_point_lies_within_the_axes(draw: Callable[[list[RunRecord]], Figure], runs: list[RunRecord]) -> None:
-    axes = draw(runs).axes[0]
-    low, high = axes.get_ylim()
-    values = np.concatenate([each.get_ydata() for each in axes.get_lines() if not each.get_label().startswith("_")])
-    assert low <= values.min()
-    assert values.max() <= high
+@pytest.mark.parametrize("name", ["m{}", "a method with a long name {}", "an even longer name of a method {}"])
+def test_the_legend_covers_nothing(tmp_path: Path, name: str) -> None:
+    for index in range(14):
+        write_run(tmp_path / f"{index:02d}", name.format(index), task_sizes=(1, 1))
+    top, bottom = legend_and_axes(draw_figures(find_runs([tmp_path]))["accuracy"])
+    assert top <= bottom
 
 
-def test_what_is_stored_is_drawn_by_task(runs: list[RunRecord]) -> None:
-    assert line(storage_curves(runs), "finetune") == ([1, 2, 3], [3400, 3500, 3600])
-    labels = [text.get_text() for text in storage_curves(runs).axes[0].get_yticklabels()]
-    assert "3.5 k" in labels
-
-
-@pytest.fixture
-def seeds(tmp_path: Path) -> list[RunRecord]:
-    for seed, classes in enumerate(["abcdef", "fedcba", "bcdefa"]):
-        for method, skill in (("clare", 0.9), ("ease", 0.6)):
-            folder = tmp_path / "seeds" / f"{method}-{seed}"
-            write_run(folder, method, classes=classes, seed=10 * seed, skill=skill, preset={"seed": seed})
-    return find_runs([tmp_path / "seeds"])
-
-
-@pytest.mark.parametrize("draw", [accuracy_curves, new_task_curves, forgetting_curves, capacity_curves, storage_curves])
-def test_seeds_are_one_line_with_a_band(draw: Callable[[list[RunRecord]], Figure], seeds: list[RunRecord]) -> None:
-    axes = draw(seeds).axes[0]
-    labels = [each.get_label() for each in axes.get_lines() if not each.get_label().startswith("_")]
-    assert labels == ["clare", "ease"]
-    assert len(axes.patches) == 2
-    low, high = axes.get_ylim()
-    for band in axes.patches:
-        upward = band.get_xy()[:, 1]
-        assert upward.max() <= high
-        assert upward.min() >= low or draw in (capacity_curves, storage_curves)
-
-
-def test_the_band_is_a_standard_deviation_around_the_mean(seeds: list[RunRecord]) -> None:
-    figure = accuracy_curves(seeds)
-    seen = 100 * np.array([[task.seen for task in run.tasks] for run in seeds if run.method == "clare"])
-    np.testing.assert_allclose(line(figure, "clare")[1], seen.mean(axis=0))
-    edge = figure.axes[0].patches[0].get_xy()
-    np.testing.assert_allclose(edge[:3], np.c_[[2, 4, 6], seen.mean(axis=0) - seen.std(axis=0, ddof=1)])
-    np.testing.assert_allclose(edge[3:6], np.c_[[6, 4, 2], (seen.mean(axis=0) + seen.std(axis=0, ddof=1))[::-1]])
-
-
-def test_a_bound_has_its_place_among_the_classes_but_not_among_the_tasks(runs: list[RunRecord], tmp_path: Path) -> None:
-    joint = read_run(write_run(tmp_path / "joint", "joint", task_sizes=(6,)))
-    assert line(accuracy_curves([*runs, joint]), "joint")[0] == [6]
-    for draw in (new_task_curves, storage_curves):
-        assert "joint" not in [each.get_label() for each in draw([*runs, joint]).axes[0].get_lines()]
-    assert line(new_task_curves([joint]), "joint")[0] == [1]
-
-
-def test_clare_stands_out(runs: list[RunRecord]) -> None:
-    other, clare = accuracy_curves(runs).axes[0].get_lines()
+def test_curves_hold_the_numbers_and_clare_is_strong(runs: list[RunRecord]) -> None:
+    other, clare = draw_figures(runs)["accuracy"].axes[0].get_lines()
+    np.testing.assert_allclose(clare.get_ydata(), [100 * task.seen for task in runs[1].tasks])
     assert clare.get_color() == EMPHASIS != other.get_color()
     assert clare.get_linewidth() > other.get_linewidth()
 
 
-def test_many_runs_keep_apart(tmp_path: Path) -> None:
-    for index in range(20):
-        write_run(tmp_path / f"{index:02d}", f"method{index}", task_sizes=(1, 1))
-    lines = accuracy_curves(find_runs([tmp_path])).axes[0].get_lines()
-    assert len({(each.get_color(), each.get_marker(), each.get_linestyle()) for each in lines}) == 20
-
-
 def test_the_heat_map_holds_the_matrix(runs: list[RunRecord]) -> None:
-    axes = accuracy_heat_map(runs[0], "finetune").axes[0]
+    axes = draw_figures(runs)["matrix-finetune"].axes[0]
     shown = [text.get_text() for text in axes.texts]
     assert shown == [f"{100 * value:.0f}" for task in runs[0].tasks for value in task.per_task]
 
 
+def test_the_bars_of_a_histogram_end_at_the_threshold(runs: list[RunRecord]) -> None:
+    axes = draw_figures(runs)["updates-task-1-clare"].axes[0]
+    chosen = [bar for bar in axes.patches if bar.get_facecolor()[:3] == pytest.approx((213 / 255, 94 / 255, 0))]
+    assert min(bar.get_x() for bar in chosen) == pytest.approx(2e-3)  # type: ignore[attr-defined]
+
+
 def test_long_streams_are_drawn_without_numbers(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", task_sizes=(1,) * 30))
-    assert not accuracy_heat_map(run, "clare").axes[0].texts
-    assert to_svg(accuracy_curves([run]), "accuracy").startswith("<svg")
-
-
-def test_plots_are_written_as_png(runs: list[RunRecord], tmp_path: Path) -> None:
-    paths = write_plots(runs, tmp_path / "plots")
-    names = ["accuracy", "new-task", "forgetting", "capacity", "stored", "matrix-finetune", "matrix-clare"]
-    assert [path.name for path in paths] == [f"{name}.png" for name in names]
-    assert sorted((tmp_path / "plots").iterdir()) == sorted(paths)
-    with Image.open(paths[0]) as image:
-        assert image.format == "PNG"
-        assert image.size == (1080, 600)
+    assert not draw_figures([run])["matrix-clare"].axes[0].texts
 
 
 def test_labels_that_make_one_file_name_do_not_collide(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs" / "a", "my method")
-    write_run(tmp_path / "runs" / "b", "my+method")
-    paths = write_plots(find_runs([tmp_path / "runs"]), tmp_path / "plots")
-    assert len(set(paths)) == len(paths)
-    assert all(path.is_file() for path in paths)
+    write_run(tmp_path / "runs" / "a", "my method", task_sizes=(1,))
+    write_run(tmp_path / "runs" / "b", "my+method", task_sizes=(1,))
+    names = list(draw_figures(find_runs([tmp_path / "runs"])))
+    assert [name for name in names if name.startswith("matrix")] == ["matrix-my-method", "matrix-my-method-1"]
 
 
 def test_runs_without_a_task_draw_nothing(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", num_tasks=0))
-    assert write_plots([run], tmp_path / "plots") == []
-
-
-def test_a_single_task_draws_no_forgetting(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", num_tasks=1))
-    assert list(draw_curves([run])) == ["accuracy", "new-task", "capacity", "stored"]
+    assert draw_figures([read_run(write_run(tmp_path / "run", num_tasks=0))]) == {}
 
 
 def test_names_are_taken_literally(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", r"$\broken{$ <b>&"))
-    drawing = to_svg(accuracy_heat_map(run, run.method), "matrix")
-    assert r"$\broken{$ &lt;b&gt;&amp;" in drawing
-    accuracy_curves([run]).savefig(io.BytesIO(), format="png")
-
-
-def test_drawings_share_no_id_and_take_the_ink_of_the_page(runs: list[RunRecord]) -> None:
-    drawings = [to_svg(accuracy_curves(runs), name) for name in ("one", "two")]
-    ids = [set(re.findall(r' id="([^"]+)"', drawing)) for drawing in drawings]
-    assert ids[0]
-    assert not ids[0] & ids[1]
-    for drawing in drawings:
-        assert set(re.findall(r'href="#([^"]+)"', drawing)) <= set(re.findall(r' id="([^"]+)"', drawing))
-        assert "currentColor" in drawing
-        assert "http" not in drawing
+    figure = draw_figures([read_run(write_run(tmp_path / "run", r"$\broken{$ <b>&"))])["accuracy"]
+    assert r"$\broken{$ &lt;b&gt;&amp;" in to_svg(figure, "accuracy").decode()
+    to_png(figure)
 
 
 def test_the_same_runs_give_the_same_drawing(runs: list[RunRecord]) -> None:
-    assert to_svg(accuracy_curves(runs), "one") == to_svg(accuracy_curves(runs), "one")
+    first, second = (to_svg(draw_figures(runs)["accuracy"], "accuracy") for _ in range(2))
+    assert first == second
 
 
 def test_pyplot_is_left_alone(runs: list[RunRecord], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)
-    to_svg(accuracy_curves(runs), "accuracy")
+    to_svg(draw_figures(runs)["accuracy"], "accuracy")
     assert "matplotlib.pyplot" not in sys.modules

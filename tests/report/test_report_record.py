@@ -106,6 +106,16 @@ def test_null_accuracies_and_missing_extras_are_read(tmp_path: Path) -> None:
     assert run.tasks[0].num_stored is run.tasks[0].capacity_used is None
 
 
+def test_a_diagnosis_is_read_and_older_records_have_none(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    assert [task.diagnosis for task in read_run(folder).tasks] == [{}, {}, {}]
+    events = events_of(folder)
+    events[3]["diagnosis"] = {"movement": {"counts": [1, 2]}}
+    events[6]["diagnosis"] = None
+    write_events(folder, events)
+    assert [task.diagnosis for task in read_run(folder).tasks] == [{"movement": {"counts": [1, 2]}}, {}, {}]
+
+
 @pytest.mark.parametrize("name", ["preset.json", "environment.json", "record.jsonl"])
 def test_what_is_missing_is_named(tmp_path: Path, name: str) -> None:
     folder = write_run(tmp_path / "run")
@@ -137,6 +147,7 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
         {"accuracy": None},
         {"accuracy": {"seen": 0.5, "new": 0.5, "first": 0.5, "per_task": [0.5, 0.5]}},
         {"capacity": [1]},
+        {"diagnosis": [1]},
         {"seconds": {"learn": "long", "evaluate": 1}},
     ],
 )

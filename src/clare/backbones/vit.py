@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.models.vision_transformer import VisionTransformer
 
+from clare.backbones.hub import hub_weights, without_connection
 from clare.errors import BackboneError, nearest
 from clare.settings import Settings
 
@@ -27,6 +28,7 @@ EMBEDDED_ARCHITECTURE: dict[str, Any] = {
     "num_heads": 3,
 }
 EMBEDDED_WEIGHTS = "backbones/embedded/quickdraw_vit.safetensors"
+CLASSIFIER = ("head.weight", "head.bias")
 
 
 class BackboneSettings(Settings):
@@ -69,7 +71,7 @@ def load_backbone(settings: BackboneSettings) -> Backbone:
     """Build the ViT that the settings name, load its weights and freeze it."""
     vit = _create(settings)
     if settings.weights not in ("pretrained", "random"):
-        _load_weights(vit, Path(settings.weights))
+        _load_weights(vit, Path(settings.weights).expanduser())
     elif settings.name == EMBEDDED and settings.weights == "pretrained":
         _load_weights(vit, Path(str(files("clare") / EMBEDDED_WEIGHTS)))
     return freeze(vit, settings)
@@ -82,12 +84,8 @@ def build_embedded(**sizes: Any) -> VisionTransformer:
     return vit
 
 
-def _create(settings: BackboneSettings) -> VisionTransformer:
-    """Build the model, with timm's pretrained weights only when it has some and no file replaces them."""
-    name = settings.name
-    sizes: dict[str, Any] = dict(settings.architecture)
-    if settings.image_size is not None:
-        sizes["img_size"] = settings.image_size
+def check_name(name: str) -> None:
+    """Refuse a model that timm does not have, and weights that it does not have of a model."""
     base = name.split(".")[0]
     if name != EMBEDDED and not timm.is_model(base):
         known = [*timm.list_models("vit_*"), EMBEDDED]
@@ -99,6 +97,15 @@ def _create(settings: BackboneSettings) -> VisionTransformer:
         raise BackboneError(
             f"timm knows no weights '{name}'{nearest(name, tagged)}; known tags of {base}: {', '.join(tagged)}"
         )
+
+
+def _create(settings: BackboneSettings) -> VisionTransformer:
+    """Build the model, with timm's pretrained weights only when it has some and no file replaces them."""
+    name = settings.name
+    sizes: dict[str, Any] = dict(settings.architecture)
+    if settings.image_size is not None:
+        sizes["img_size"] = settings.image_size
+    check_name(name)
     fetch = name != EMBEDDED and settings.weights == "pretrained"
     try:
         if name == EMBEDDED:
@@ -107,9 +114,14 @@ def _create(settings: BackboneSettings) -> VisionTransformer:
     except Exception as error:
         if not fetch:
             raise BackboneError(f"timm could not build '{name}': {error}; check `backbone.architecture`") from error
+        file = hub_weights(name)
+        remedy = (
+            "set `backbone.weights` to a local safetensors file"
+            if file is None
+            else f"connect once, or {without_connection(file)}"
+        )
         raise BackboneError(
-            f"the weights of '{name}' could not be fetched ({type(error).__name__}); "
-            "connect once, or set `backbone.weights` to a local safetensors file"
+            f"the weights of '{name}' could not be fetched ({type(error).__name__}); {remedy}"
         ) from error
     return _require_vit(model)
 
@@ -125,7 +137,7 @@ def _require_vit(model: object) -> VisionTransformer:
 
 
 def _load_weights(vit: VisionTransformer, path: Path) -> None:
-    """Load a safetensors file whose keys and shapes are exactly the model's."""
+    """Load a safetensors file whose keys and shapes are exactly the model's, leaving out a classifier."""
     if not path.is_file():
         raise BackboneError(f"there is no weights file {path}; set `backbone.weights` to an existing safetensors file")
     try:
@@ -135,6 +147,8 @@ def _load_weights(vit: VisionTransformer, path: Path) -> None:
             f"{path} is not a readable safetensors file ({error}); convert or fetch it again"
         ) from error
     expected = vit.state_dict()
+    # Published files come with the classifier of their pretraining.
+    weights = {key: value for key, value in weights.items() if key not in CLASSIFIER}
     missing = sorted(expected.keys() - weights.keys())
     unknown = sorted(weights.keys() - expected.keys())
     reshaped = sorted(key for key in expected.keys() & weights.keys() if expected[key].shape != weights[key].shape)

@@ -10,8 +10,7 @@ from clare.cli.jobs import Job, is_first_rank, run_jobs
 from clare.cli.reports import print_standings, write_report
 from clare.errors import SettingsError
 from clare.methods import METHODS
-from clare.methods.base import Method
-from clare.presets.load import make_experiment
+from clare.presets.load import make_experiment, overrides_for
 from clare.presets.schema import Experiment
 from clare.report.groups import rank
 from clare.report.record import read_run
@@ -62,26 +61,13 @@ def plan(
     for method in methods:
         kind = METHODS.get(method)
         try:
-            own = overrides_for(kind, methods, overrides)
+            own = overrides_for(method, methods, overrides)
             experiments += [make_experiment(preset, method, own, seed) for seed in seeds]
         except SettingsError as error:
             refusals.append((kind.name, error))
     if not experiments:
         raise refusals[0][1]
     return experiments, [Failure(label, "", str(error)) for label, error in refusals]
-
-
-def overrides_for(kind: type[Method], methods: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Leave out settings that this method does not have and another of the compared methods has."""
-    known = {field for method in methods for field in METHODS.get(method).settings_type.model_fields}
-    foreign = known - kind.settings_type.model_fields.keys()
-    return [override for override in overrides if _method_key(override) not in foreign]
-
-
-def _method_key(override: str) -> str:
-    """Return KEY of an override `method.KEY...=VALUE`, and nothing of others."""
-    section, _, rest = override.partition("=")[0].strip().partition(".")
-    return rest.partition(".")[0] if section == "method" else ""
 
 
 def make_jobs(preset: str, experiments: Sequence[Experiment], root: Path, by_seed: bool) -> list[Job]:

@@ -6,15 +6,18 @@ import subprocess
 import sys
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import torch
 from rich.console import Console
 
 from clare.cli.board import Board, progress_of
+from clare.cli.loggers import Together, open_loggers
 from clare.cli.progress import ProgressBars
 from clare.engine.context import Silence
 from clare.engine.folder import RunFolder
@@ -73,13 +76,41 @@ def run_jobs(console: Console, jobs: Sequence[Job], num_processes: int, done: Do
     return reasons
 
 
-def run_with_bars(console: Console, experiment: Experiment, folder: Path, title: str) -> None:
-    """Run an experiment with progress bars on the first rank."""
+def num_processes_for(experiments: Sequence[Experiment]) -> int:
+    """Return how many runs go at a time when nobody says: one for each GPU, or for each group that a run asks for."""
+    if "LOCAL_RANK" in os.environ or any(each.engine.device == "cpu" for each in experiments):
+        return 1
+    return max(1, len(visible_gpus()) // max(each.engine.num_devices for each in experiments))
+
+
+def visible_gpus() -> list[str]:
+    """Return the GPUs that this process sees, each as CUDA_VISIBLE_DEVICES names it."""
+    num_gpus = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = named.split(",") if named else [str(index) for index in range(num_gpus)]
+    return [name.strip() for name in names[:num_gpus]]
+
+
+def choose_gpus(gpus: Sequence[str], num_devices: int, taken: Sequence[str]) -> tuple[str, ...]:
+    """Return the so many GPUs on which the fewest processes are at work, or none where there are too few."""
+    if len(gpus) < num_devices:
+        return ()
+    load = Counter(taken)
+    chosen = sorted(gpus, key=lambda gpu: load[gpu])[:num_devices]
+    return tuple(gpu for gpu in gpus if gpu in chosen)
+
+
+def run_with_bars(
+    console: Console, experiment: Experiment, folder: Path, title: str, loggers: Sequence[str] = ()
+) -> None:
+    """Run an experiment with progress bars and the named loggers on the first rank."""
     if not is_first_rank():
         run_experiment(experiment, folder, Silence())
         return
-    with ProgressBars(console, title) as bars:
-        run_experiment(experiment, folder, bars)
+    with ExitStack() as stack:
+        listeners = open_loggers(loggers, experiment, folder, stack)
+        bars = stack.enter_context(ProgressBars(console, title))
+        run_experiment(experiment, folder, Together([bars, *listeners]))
 
 
 def is_first_rank() -> bool:
@@ -91,14 +122,19 @@ def _run_here(console: Console, job: Job) -> str | None:
     """Run a job in this process and return why it failed, if it did."""
     if (job.folder / LOG).exists():
         _wait_for(console, job)
+    return attempt(lambda: run_with_bars(console, job.experiment, job.folder, job.label), job.folder)
+
+
+def attempt(run: Callable[[], None], folder: Path) -> str | None:
+    """Make a run and return why it failed, if it did; the trace of what nobody foresaw goes to the folder's log."""
     try:
-        run_with_bars(console, job.experiment, job.folder, job.label)
+        run()
     except ClareError as error:
         return str(error)
     except Exception as error:
         # A method of one's own may raise anything; the other methods are worth finishing all the same.
-        if is_first_rank() and job.folder.is_dir():
-            with (job.folder / LOG).open("a") as log:
+        if is_first_rank() and folder.is_dir():
+            with (folder / LOG).open("a") as log:
                 traceback.print_exc(file=log)
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} ({Path(frame.filename).name} line {frame.lineno})"
@@ -108,7 +144,7 @@ def _run_here(console: Console, job: Job) -> str | None:
 def _wait_for(console: Console, job: Job) -> None:
     """Wait until no process of an earlier command, which may have been killed alone, writes into the folder."""
     has_said = False
-    while (log := _locked_log(job.folder)) is None:
+    while (log := locked_log(job.folder)) is None:
         if not has_said:
             console.print(f"{job.label}: waiting for a process that an earlier command left at it", highlight=False)
         has_said = True
@@ -116,7 +152,7 @@ def _wait_for(console: Console, job: Job) -> None:
     log.close()
 
 
-def _locked_log(folder: Path) -> IO[bytes] | None:
+def locked_log(folder: Path) -> IO[bytes] | None:
     """Open a run's log for this process or its child alone, or return nothing while another has it."""
     folder.mkdir(parents=True, exist_ok=True)
     log = (folder / LOG).open("ab")
@@ -131,11 +167,12 @@ def _locked_log(folder: Path) -> IO[bytes] | None:
 
 @dataclass(frozen=True)
 class _Running:
-    """A process at work on a job; what it says comes after `log_start` in the log."""
+    """A process at work on a job and its GPUs; what it says comes after `log_start` in the log."""
 
     job: Job
     process: "subprocess.Popen[bytes]"
     log_start: int
+    gpus: tuple[str, ...]
 
 
 def _run_processes(
@@ -176,7 +213,7 @@ def _start_some(waiting: deque[Job], running: list[_Running], num_processes: int
         if len(running) == num_processes:
             return
         job = waiting.popleft()
-        log = _locked_log(job.folder)
+        log = locked_log(job.folder)
         if log is None:
             board.show(job.label, "waiting for a process that an earlier command left at it")
             waiting.append(job)
@@ -185,17 +222,24 @@ def _start_some(waiting: deque[Job], running: list[_Running], num_processes: int
             if job.is_done:
                 board.show(job.label, "done")
                 continue
-            process = subprocess.Popen(
-                job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(num_processes)
-            )
-            running.append(_Running(job, process, log.tell()))
+            gpus = _gpus_for(job, [gpu for each in running for gpu in each.gpus])
+            environment = _environment(num_processes, gpus)
+            process = subprocess.Popen(job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+            running.append(_Running(job, process, log.tell(), gpus))
         board.show(job.label, "started")
 
 
-def _environment(num_processes: int) -> dict[str, str]:
-    """Return the surroundings of a child, which gets its share of the CPU's threads unless the user has set them."""
+def _gpus_for(job: Job, taken: Sequence[str]) -> tuple[str, ...]:
+    """Return the GPUs of a run, none for one that computes on the CPU."""
+    engine = job.experiment.engine
+    return () if engine.device == "cpu" else choose_gpus(visible_gpus(), engine.num_devices, taken)
+
+
+def _environment(num_processes: int, gpus: Sequence[str]) -> dict[str, str]:
+    """Return the surroundings of a child: its GPUs, and its share of the CPU's threads unless the user has set them."""
     share = max(1, (os.cpu_count() or 1) // num_processes)
-    return {"OMP_NUM_THREADS": str(share), **os.environ}
+    own = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+    return {"OMP_NUM_THREADS": str(share), **os.environ, **own}
 
 
 def _reason(ended: _Running) -> str:

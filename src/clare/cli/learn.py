@@ -13,6 +13,7 @@ from rich.table import Table
 
 from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
+from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
 from clare.own.defaults import named_backbone
@@ -26,7 +27,7 @@ LARGEST_DRAWING = 128
 """Pictures with a longer side than this are hardly drawings of 28 by 28 pixels."""
 
 
-class Bar:
+class Bar(Silence):
     """A listener with one bar that says which step is under way."""
 
     def __init__(self, console: Console) -> None:
@@ -52,9 +53,6 @@ class Bar:
     ) -> None:
         """Stop drawing."""
         self.progress.stop()
-
-    def task(self, index: int, num_tasks: int, classes: tuple[str, ...]) -> None:
-        """Nothing to show: there is one task."""
 
     def step(self, name: str, num_epochs: int) -> None:
         """Show which phase or pass runs."""

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from clare.methods import METHODS
 from clare.methods.base import Method
-from clare.presets.load import make_experiment, preset_names, read_preset
+from clare.presets.load import backbone_names, make_experiment, preset_names, read_backbone, read_preset
 from clare.settings import Settings
 
 FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections")
@@ -22,6 +22,9 @@ def list_presets(console: Console, name: str | None) -> None:
         table = Table("preset", "what it is", box=None, pad_edge=False)
         for preset in preset_names():
             table.add_row(preset, str(read_preset(preset).get("description", "")))
+        table.add_row("\n[bold]backbones to lay over a preset[/]")
+        for backbone in backbone_names():
+            table.add_row(backbone, str(read_backbone(backbone).get("description", "")))
         console.print(table)
         console.print("\n`clare presets NAME` shows all settings of one; `clare train NAME` runs it.", highlight=False)
         return

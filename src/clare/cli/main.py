@@ -10,7 +10,10 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from clare.cli.data import add_data_commands
 from clare.cli.own import add_own_commands
+from clare.cli.reproduce import add_reproduce_commands
+from clare.cli.sweep import add_sweep_commands
 from clare.errors import ClareError, SettingsError
 
 app = typer.Typer(
@@ -21,9 +24,16 @@ app = typer.Typer(
 )
 console = Console()
 errors = Console(stderr=True)
+add_data_commands(app, console, errors)
 add_own_commands(app, console, errors)
+add_sweep_commands(app, console, errors)
+add_reproduce_commands(app, console, errors)
 
 Preset = Annotated[str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")]
+Backbone = Annotated[
+    str | None,
+    typer.Option(help="Lay a backbone over the preset: a name (see `clare presets`) or the path of a TOML file."),
+]
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold runs.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
@@ -48,21 +58,33 @@ def train(
     method: Annotated[
         str | None, typer.Option(help="A method's name (see `clare methods`), or path/to/file.py:Class.")
     ] = None,
+    backbone: Backbone = None,
     set_: Overrides = None,
     seed: Seed = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/PRESET/METHOD-SEED when left out.")] = None,
     skip_bad_images: SkipBad = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write losses and accuracies for TensorBoard into the run's folder.")
+    ] = False,
+    wandb: Annotated[
+        bool, typer.Option("--wandb", help="Send losses and accuracies to Weights & Biases; WANDB_MODE=offline keeps.")
+    ] = False,
 ) -> None:
     """Run one method over a preset's stream; the same command goes on after an interruption."""
     from clare.cli.train import train_command
+    from clare.presets.load import with_backbone
 
-    train_command(console, preset, method, _overrides(set_, skip_bad_images), seed, out)
+    loggers = [name for name, is_wanted in (("tensorboard", tensorboard), ("wandb", wandb)) if is_wanted]
+    train_command(
+        console, with_backbone(preset, backbone), method, _overrides(set_, skip_bad_images), seed, out, loggers
+    )
 
 
 @app.command()
 def compare(
     preset: Preset,
     methods: Methods,
+    backbone: Backbone = None,
     set_: Overrides = None,
     seed: Seed = None,
     seeds: Annotated[
@@ -74,9 +96,11 @@ def compare(
 ) -> None:
     """Run several methods over the same stream and compare them in tables, plots and one page."""
     from clare.cli.compare import compare_command, parse_seeds
+    from clare.presets.load import with_backbone
 
     overrides, all_seeds = _overrides(set_, skip_bad_images), parse_seeds(seeds, seed)
-    failures = compare_command(console, preset, _names(methods), overrides, all_seeds, out, jobs)
+    layered = with_backbone(preset, backbone)
+    failures = compare_command(console, layered, _names(methods), overrides, all_seeds, out, jobs)
     _leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
 
 
@@ -85,6 +109,7 @@ def tune(
     preset: Preset,
     methods: Methods,
     trials: Annotated[int, typer.Option(min=1, help="Settings to try for each method.")] = 6,
+    backbone: Backbone = None,
     set_: Overrides = None,
     seed: Seed = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Use only the classes of so many first tasks.")] = None,
@@ -94,9 +119,10 @@ def tune(
 ) -> None:
     """Choose settings on validation images, with equally many trials for every method, and write a tuned preset."""
     from clare.cli.tune import tune_command
+    from clare.presets.load import with_backbone
 
-    overrides = _overrides(set_, skip_bad_images)
-    _leave_if(tune_command(console, preset, _names(methods), trials, overrides, seed, tasks, out, jobs))
+    overrides, layered = _overrides(set_, skip_bad_images), with_backbone(preset, backbone)
+    _leave_if(tune_command(console, layered, _names(methods), trials, overrides, seed, tasks, out, jobs))
 
 
 @app.command()
@@ -134,11 +160,11 @@ def show(runs: Runs) -> None:
 
 
 @app.command()
-def plot(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the pictures and the page.")]) -> None:
-    """Draw runs: PNG pictures, summary.json and one self-contained page."""
-    from clare.cli.reports import plot_command
+def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")]) -> None:
+    """Write one self-contained page about runs, its figures as PNG and SVG, and its numbers as JSON and Markdown."""
+    from clare.cli.reports import report_command
 
-    plot_command(console, runs, out)
+    report_command(console, runs, out)
 
 
 @app.command()

@@ -5,8 +5,10 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from clare.engine.context import Silence
 
-class ProgressBars:
+
+class ProgressBars(Silence):
     """A listener that draws four bars, one inside the other."""
 
     def __init__(self, console: Console, title: str) -> None:

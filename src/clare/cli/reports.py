@@ -1,10 +1,11 @@
-"""`clare show` and `clare plot`."""
+"""`clare show` and `clare report`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from clare.report.compare import compare
 from clare.report.groups import Standing, rank
 from clare.report.page import write_page
 from clare.report.plots import write_plots
@@ -36,8 +37,8 @@ def print_standings(console: Console, ranking: Mapping[str, Sequence[Standing]],
             console.print(to_rich(without_costs(sheet)), to_rich(costs_alone(sheet)))
 
 
-def plot_command(console: Console, paths: list[Path], out: Path) -> None:
-    """Write pictures, tables, summary and page of some runs."""
+def report_command(console: Console, paths: list[Path], out: Path) -> None:
+    """Write page, figures, tables and summary of some runs."""
     runs = find_runs(paths)
     page = write_report(runs, out, None, "Continual learning report", rank(runs), [])
     console.print(f"report: {page}", soft_wrap=True, highlight=False)
@@ -52,9 +53,16 @@ def write_report(
     failures: Sequence[Failure],
 ) -> Path:
     """Write plots, summary.json, comparison.md and the page, and return the page's path."""
+    comparisons = compare(runs, reference)
     write_plots(runs, folder / "plots")
-    write_summary(runs, folder, reference, ranking=ranking, failures=failures)
+    write_summary(runs, folder, reference, ranking=ranking, failures=failures, comparisons=comparisons)
     write_comparison(ranking, failures, title, folder)
     return write_page(
-        runs, folder / "report.html", title=title, reference=reference, ranking=ranking, failures=failures
+        runs,
+        folder / "report.html",
+        title=title,
+        reference=reference,
+        ranking=ranking,
+        failures=failures,
+        comparisons=comparisons,
     )

@@ -1,23 +1,32 @@
 """`clare train`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from clare.cli.jobs import is_first_rank, run_with_bars
+from clare.cli.loggers import check_loggers
 from clare.presets.load import make_experiment
 from clare.report.record import read_run
 from clare.report.tables import comparison_table, task_table
 
 
 def train_command(
-    console: Console, preset: str, method: str | None, overrides: list[str], seed: int | None, out: Path | None
+    console: Console,
+    preset: str,
+    method: str | None,
+    overrides: list[str],
+    seed: int | None,
+    out: Path | None,
+    loggers: Sequence[str] = (),
 ) -> None:
-    """Run one method and print its table."""
+    """Run one method, hand its scalars to the loggers, and print its table."""
+    check_loggers(loggers)
     experiment = make_experiment(preset, method, overrides, seed)
     label = experiment.method_label
     folder = out or Path("runs") / experiment.name / f"{label}-{experiment.seed}"
-    run_with_bars(console, experiment, folder, label)
+    run_with_bars(console, experiment, folder, label, loggers)
     if is_first_rank():
         run = read_run(folder)
         console.print(task_table(run))

@@ -16,7 +16,7 @@ from clare.data.stream import StreamSettings, task_sizes
 from clare.errors import SettingsError
 from clare.files import write_json, write_text
 from clare.metrics.summary import summarise
-from clare.presets.load import make_experiment, parse_override
+from clare.presets.load import layers_of, make_experiment, parse_override
 from clare.presets.write import table_lines
 from clare.report.record import read_run
 from clare.report.tables import Sheet, percent, to_rich
@@ -175,7 +175,7 @@ def _write_trials(
 
 def tuned_preset(preset: str, chosen: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a preset that extends another with the chosen settings of each method."""
-    parent = str(Path(preset).resolve()) if preset.endswith(".toml") else preset
+    parent = "+".join(str(Path(layer).resolve()) if layer.endswith(".toml") else layer for layer in layers_of(preset))
     lines = ["# Chosen by final accuracy on validation images; tune.json holds all trials."]
     lines += [f"extends = {json.dumps(parent, ensure_ascii=False)}"]
     for method, settings in chosen.items():

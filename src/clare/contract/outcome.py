@@ -53,6 +53,6 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    """Return the events of a run without times and durations."""
+    """Return the events of a run without times, durations and memory."""
     lines = [json.loads(line) for line in (folder / "record.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key not in ("time", "seconds")} for line in lines]
+    return [{key: value for key, value in line.items() if key not in ("time", "seconds", "memory")} for line in lines]

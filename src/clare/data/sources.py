@@ -48,9 +48,15 @@ def load_dataset(
         if not (root / "cifar100").is_dir():
             raise DataError(
                 f"CIFAR-100 is not under '{root}'; expected {cifar.FOLDER}/ with train, test and meta, which "
-                f"torchvision.datasets.CIFAR100('{root}', download=True) fetches, or cifar100/{{train,test}}/<class>/*"
+                "`clare data PRESET --fetch` fetches, or cifar100/{train,test}/<class>/*"
             )
-    parts = list_tree(root if settings.dataset == "folder" else root / settings.dataset)
+    tree = root if settings.dataset == "folder" else root / settings.dataset
+    if settings.dataset != "folder" and not tree.is_dir():
+        raise DataError(
+            f"there is no folder '{tree}', expected {tree}/{{train,test}}/<class>/<image>; `clare data PRESET` says "
+            "where it comes from, and --set data.root=FOLDER where it is"
+        )
+    parts = list_tree(tree)
     (train, num_train_skipped), (test, num_test_skipped) = TreeReader(settings, machine, notice).read(parts)
     return Dataset(settings.dataset, parts[0].classes, train, test, num_train_skipped + num_test_skipped)
 

@@ -1,7 +1,8 @@
 """What every part of the engine needs to know, and whom it tells what happens."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from clare.data.transforms import Transforms
 from clare.engine.programs import Mode, Programs
@@ -25,6 +26,12 @@ class Listener(Protocol):
     def batch(self) -> None:
         """A batch is done."""
 
+    def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
+        """An epoch of a phase is done, with this mean loss, at this learning rate."""
+
+    def measured(self, task: Mapping[str, Any]) -> None:
+        """A task is learnt, evaluated and committed; this is what the record has of it."""
+
     def notice(self, text: str) -> None:
         """Something the user should know."""
 
@@ -42,6 +49,12 @@ class Silence:
         """Ignore it."""
 
     def batch(self) -> None:
+        """Ignore it."""
+
+    def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
+        """Ignore it."""
+
+    def measured(self, task: Mapping[str, Any]) -> None:
         """Ignore it."""
 
     def notice(self, text: str) -> None:

@@ -17,6 +17,7 @@ from clare.engine.context import Context, Listener
 from clare.engine.evaluate import accuracies, count_parameters, evaluate
 from clare.engine.folder import RunFolder
 from clare.engine.learn import learn_task
+from clare.engine.memory import peak_memory, reset_peak_memory
 from clare.engine.passes import FixedFeatures
 from clare.engine.ranks import Ranks
 from clare.errors import DivergedError, SettingsError
@@ -108,6 +109,7 @@ def _one_task(
     task = stream.tasks[index]
     context.listener.task(index, len(stream.tasks), task.classes)
     started = time.perf_counter()
+    reset_peak_memory(context.ranks.device)
     try:
         learn_task(context, method, task, run)
     except DivergedError:
@@ -116,15 +118,18 @@ def _one_task(
     learnt = time.perf_counter() - started
     predicted, target, evaluated = evaluate(context, method, stream, index, kept)
     run.predictions(index, predicted, target)
-    run.event(
-        "task",
-        task=index,
-        accuracy=accuracies(predicted, target, stream.task_of_class, index),
-        capacity=_capacity_values(method.capacity()),
-        seconds={"learn": round(learnt, 3), "evaluate": round(evaluated, 3)},
-        parameters=count_parameters(method),
-    )
+    measured = {
+        "task": index,
+        "accuracy": accuracies(predicted, target, stream.task_of_class, index),
+        "capacity": _capacity_values(method.capacity()),
+        "diagnosis": method.diagnosis(),
+        "seconds": {"learn": round(learnt, 3), "evaluate": round(evaluated, 3)},
+        "memory": {"peak": peak_memory(context.ranks.device)},
+        "parameters": count_parameters(method),
+    }
+    run.event("task", **measured)
     run.advance(method.snapshot())
+    context.listener.measured(measured)
 
 
 def _capacity_values(capacity: Capacity | None) -> dict[str, float | int] | None:

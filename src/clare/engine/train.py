@@ -71,6 +71,7 @@ class PhaseRun:
         ranks.sum_(self.step.total)
         self.losses[epoch] = float(self.step.total) / len(order)
         self._check_finite(epoch)
+        context.listener.trained(phase.name, epoch, float(self.losses[epoch]), rate)
 
     def _check_finite(self, epoch: int) -> None:
         """Raise when the loss or a trained value stopped being a number."""

@@ -20,6 +20,7 @@ from clare.export.timm_loader import load
 from clare.files import write_bytes
 from clare.methods.adapted import AdaptedMethod
 from clare.methods.base import Method
+from clare.methods.full_finetune import FullFineTune
 from clare.tuners.adapter import FlatAdapter
 
 TOLERANCE = 1e-5
@@ -59,11 +60,13 @@ def portable_tensors(method: Method) -> dict[str, Tensor]:
         added = {f"backbone.blocks.{index}.attn.qkv.weight": weight for index, weight in enumerate(projections)}
     elif is_plain_head and isinstance(method, AdaptedMethod) and kind.features is AdaptedMethod.features:
         added = adapter_tensors(method.adapter)
+    elif is_plain_head and isinstance(method, FullFineTune) and kind.features is FullFineTune.features:
+        added = {f"backbone.{name}": weight for name, weight in method.weights.weights().items()}
     elif is_plain_head and kind.features is Method.features and kind.fixed_features is Method.fixed_features:
         added = {}
     else:
         raise ModelError(
-            f"the method {method.name} is neither one adapter nor a low-rank update on a plain backbone, so timm alone "
+            f"the method {method.name} is neither one adapter nor other weights on a plain backbone, so timm alone "
             "cannot run it; use --format onnx"
         )
     tensors = {**added, "head.rows": method.head.rows}

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from clare.heads.drift import Drift, moved, stretched
 from clare.heads.statistics import class_means, class_sums, gaussian_factors
 from clare.settings import Settings
 from clare.steps import Group, Learning, Pass, Phase, Sgd
@@ -142,6 +143,13 @@ class Head(nn.Module):
     def append(self, rows: Tensor) -> None:
         """Add the rows of finished classes."""
         self.rows = nn.Parameter(torch.cat([self.rows.data, rows.to(self.rows)]), requires_grad=False)
+
+    def carry_over(self, drift: Drift) -> None:
+        """Move class means and covariances of earlier classes to where a task's training took them."""
+        if self.settings.strategy == "aligned":
+            self.means, self.factors = moved(self.means, drift), stretched(self.factors, drift)
+        elif self.settings.strategy == "prototype":
+            self.rows.data.copy_(moved(self.rows.data, drift))
 
     def finish(self, num_new: int) -> Learning:
         """Turn the task's block into finished rows by the chosen strategy."""

@@ -125,6 +125,10 @@ class Method(nn.Module, ABC):
         """Return the state of the coordinate pool, if the method has one."""
         return None
 
+    def diagnosis(self) -> dict[str, Any]:
+        """Return what the record keeps about the task just learnt, as JSON values; `learn` finds it out."""
+        return {}
+
     def train(self, mode: bool = True) -> "Method":
         """Switch the tuned parts to training; the frozen backbone always evaluates."""
         super().train(mode)

@@ -12,6 +12,7 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.methods.adapted import AdaptedMethod, AdaptedSettings
 from clare.methods.base import Capacity, register
+from clare.sparse.diagnosis import count_per_block, movement_histogram, smallest
 from clare.sparse.ledger import Ledger
 from clare.sparse.select import budget_of, select_random, select_top
 from clare.steps import Choosing, Group, Learning, Notice, Penalty, TaskInfo
@@ -70,9 +71,15 @@ class Clare(AdaptedMethod):
     def __init__(self, backbone: Backbone, settings: ClareSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
         self.ledger = Ledger(self.adapter.values.numel())
+        self.movement: dict[str, Any] | None = None
 
     def learn(self, task: TaskInfo) -> Learning:
-        """Find the mask, learn within it, merge, and freeze it."""
+        """Find the mask, learn within it, merge, and freeze it; then finish the head."""
+        yield from self.adapt(task)
+        yield from self.head.finish(len(task.classes))
+
+    def adapt(self, task: TaskInfo) -> Learning:
+        """Learn the task in coordinates of its own, which are frozen from then on."""
         self.head.open_block(len(task.classes), self.generator(task, "rows"))
         shared = self.adapter.values.detach().clone()
         if self.settings.start == "initial":
@@ -80,7 +87,6 @@ class Clare(AdaptedMethod):
         chosen = yield from (self._two_stages(task) if self.settings.two_stage else self._one_stage(task))
         self._merge(shared, chosen)
         self.ledger.claim(chosen, self.adapter.values)
-        yield from self.head.finish(len(task.classes))
 
     def _two_stages(self, task: TaskInfo) -> Choosing:
         """Stage 1 leaves no trace but the mask; Stage 2 trains inside it from the same start."""
@@ -124,7 +130,7 @@ class Clare(AdaptedMethod):
 
     def _choose(self, task: TaskInfo, candidates: Tensor) -> Choosing:
         """Mark the coordinates of this task, and say once when none is left."""
-        settings = self.settings
+        settings, self.movement = self.settings, None
         if settings.mask == "none":
             return candidates
         num_candidates = int(candidates.sum())
@@ -138,7 +144,10 @@ class Clare(AdaptedMethod):
             budget = budget_of(num_candidates, settings.constant_share)
         if settings.mask == "random":
             return select_random(candidates, budget, self.generator(task, "mask"))
-        return select_top(self.adapter.movement(), candidates, budget)
+        scores = self.adapter.movement()
+        chosen = select_top(scores, candidates, budget)
+        self.movement = movement_histogram(scores[candidates], smallest(scores, chosen))
+        return chosen
 
     def _merge(self, shared: Tensor, chosen: Tensor) -> None:
         """Make the shared adapter of what it was before and what this task trained."""
@@ -153,6 +162,17 @@ class Clare(AdaptedMethod):
         """Return how much of the adapter is used."""
         claimed = self.ledger.lengths[-1] if self.ledger.lengths else 0
         return Capacity(self.ledger.num_coordinates, self.ledger.num_free, claimed)
+
+    def diagnosis(self) -> dict[str, Any]:
+        """Return how far Stage 1 moved the candidates, where it did, and which blocks the task's claim lies in."""
+        if not self.ledger.lengths:
+            return {}
+        adapter, (coordinates, _) = self.adapter, self.ledger.claim_of(-1)
+        return {
+            **({"movement": self.movement} if self.movement else {}),
+            "claimed_per_block": count_per_block(coordinates, adapter.num_blocks, adapter.block_size),
+            "coordinates_per_block": adapter.block_size,
+        }
 
     def structure(self) -> dict[str, Any]:
         """Return the base structure and the size of every task's claim."""

@@ -13,27 +13,66 @@ from clare.presets.schema import Experiment
 from clare.registry import is_file_name
 from clare.settings import build_settings
 
+BACKBONES = "backbones"
+"""Folder of the presets that hold a backbone and what goes with it."""
+
 SECTIONS = ("data", "stream", "transforms", "backbone", "engine", "method")
 
 
 def preset_names() -> list[str]:
     """Return the names of the presets in the package."""
-    return sorted(file.name.removesuffix(".toml") for file in _folder().iterdir() if file.name.endswith(".toml"))
+    return _names_in(_folder())
+
+
+def backbone_names() -> list[str]:
+    """Return the names of the backbones in the package that can be laid over a preset."""
+    return _names_in(_folder() / BACKBONES)
+
+
+def _names_in(folder: Path) -> list[str]:
+    return sorted(file.stem for file in folder.glob("*.toml"))
 
 
 def _folder() -> Path:
     return Path(str(files("clare") / "presets"))
 
 
+def with_backbone(preset: str, backbone: str | None) -> str:
+    """Name a preset with a backbone laid over it."""
+    return preset if backbone is None else f"{preset}+{backbone}"
+
+
+def layers_of(name: str) -> list[str]:
+    """Return the parts of `PRESET+BACKBONE`: a preset, and what is laid over it."""
+    return [name] if Path(name).is_file() else name.split("+")
+
+
 def read_preset(name: str, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Return the raw values of a preset of the package or of a TOML file, laid over the one it extends."""
-    path = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
+    """Return the raw values of a preset, a name or a TOML file; in `PRESET+BACKBONE` the second lies over the first."""
+    first, *layers = layers_of(name)
+    values = _read(first, "", extended_by)
+    for layer in layers:
+        over = _read(layer, BACKBONES, extended_by)
+        label = f"{values['name']}+{over.pop('name')}"
+        over.pop("description", None)
+        values = {**merge(values, over), "name": label}
+    return values
+
+
+def read_backbone(name: str) -> dict[str, Any]:
+    """Return the raw values of a backbone that can be laid over a preset."""
+    return _read(name, BACKBONES, ())
+
+
+def _read(name: str, kind: str, extended_by: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the raw values of one file, laid over those of the one it extends."""
+    path = Path(name) if name.endswith(".toml") else _folder() / kind / f"{name}.toml"
     if path in extended_by:
         raise SettingsError(f"the preset '{name}' extends itself; remove `extends` from it or from one it extends")
     if not path.is_file():
-        known = preset_names()
+        known, what = (backbone_names(), "backbone preset") if kind else (preset_names(), "preset")
         raise SettingsError(
-            f"there is no preset '{name}'{nearest(name, known)}; known: {', '.join(known)}, or the path of a TOML file"
+            f"there is no {what} '{name}'{nearest(name, known)}; known: {', '.join(known)}, or the path of a TOML file"
         )
     try:
         values = tomllib.loads(path.read_text())
@@ -88,6 +127,19 @@ def make_experiment(
     values["method"] = {"name": name, **method_settings.model_dump(mode="json")}
     values["overrides"] = overrides
     return build_settings(Experiment, values, "")
+
+
+def overrides_for(method: str, methods: Iterable[str], overrides: Iterable[str]) -> list[str]:
+    """Leave out settings that this method does not have and another of these methods has."""
+    known = {field for other in methods for field in METHODS.get(other).settings_type.model_fields}
+    foreign = known - METHODS.get(method).settings_type.model_fields.keys()
+    return [override for override in overrides if _method_key(override) not in foreign]
+
+
+def _method_key(override: str) -> str:
+    """Return KEY of an override `method.KEY...=VALUE`, and nothing of others."""
+    section, _, rest = override.partition("=")[0].strip().partition(".")
+    return rest.partition(".")[0] if section == "method" else ""
 
 
 def _table(values: dict[str, Any], key: str) -> dict[str, Any]:

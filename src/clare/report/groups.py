@@ -57,6 +57,11 @@ class Group:
         summaries = [summarise(run) for run in self.counted]
         return {name: spread([summary[name] for summary in summaries]) for name in STATISTICS}
 
+    @cached_property
+    def new_task_accuracy(self) -> Spread:
+        """What a task reaches directly after it was learnt, a mean over tasks."""
+        return spread([summarise(run)["new_task_accuracy"] for run in self.counted])
+
     @property
     def num_trained(self) -> int | None:
         """The most numbers that a phase trained."""
@@ -73,6 +78,12 @@ class Group:
         """Passes through the backbone that classify one image after the last task."""
         tasks = self.counted[0].tasks
         return tasks[-1].passes_per_image if tasks else None
+
+    @property
+    def peak_memory(self) -> int | None:
+        """The most bytes that any task of any seed took."""
+        known = [task.peak_memory for run in self.counted for task in run.tasks if task.peak_memory is not None]
+        return max(known, default=None)
 
     @property
     def seconds(self) -> float:

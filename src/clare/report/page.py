@@ -1,5 +1,7 @@
 """One self-contained HTML page about one or more runs."""
 
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -7,13 +9,36 @@ from pathlib import Path
 
 from clare.files import write_text
 from clare.report.compare import Comparison, compare
-from clare.report.groups import Spread, Standing, rank
-from clare.report.plots import accuracy_heat_map, draw_curves, to_svg
+from clare.report.groups import Group, Spread, Standing, rank
+from clare.report.page_figures import (
+    Figures,
+    accuracy_section,
+    capacity_section,
+    choice_style,
+    costs_section,
+    matrix_section,
+    tasks_section,
+)
+from clare.report.pieces import command, facts, folded, section, table
 from clare.report.provenance import differing_keys, flat_settings, flatten, reproduce_command, shared_facts
 from clare.report.record import RunRecord
-from clare.report.standings import DEFINITIONS, Failure, standing_sheets
+from clare.report.script import SCRIPT
+from clare.report.standings import DEFINITIONS, NO_HEAD, Failure, standing_sheets
 from clare.report.style import STYLE
-from clare.report.tables import NONE, Sheet, comparison_sheet, percent, phase_sheet, points, state, task_sheet
+from clare.report.tables import NONE, Sheet, amount, comparison_sheet, percent, phase_sheet, points, state, task_sheet
+
+MAX_COLUMNS = 6
+MENU = {
+    "accuracy": "Accuracy",
+    "methods": "Methods",
+    "tasks": "Tasks",
+    "matrix": "Matrix",
+    "capacity": "Capacity",
+    "costs": "Cost",
+    "settings": "Settings",
+    "repeat": "Repeat",
+    "runs": "Runs",
+}
 
 
 def write_page(
@@ -24,10 +49,12 @@ def write_page(
     seed: int = 0,
     ranking: Mapping[str, Sequence[Standing]] | None = None,
     failures: Sequence[Failure] = (),
+    comparisons: Sequence[Comparison] | None = None,
 ) -> Path:
     """Write a page that needs nothing but itself; `seed` sets the resamples behind its intervals."""
     ranking = rank(runs, reference, seed) if ranking is None else ranking
-    write_text(target, build_page(compare(runs, reference, seed), title, ranking, failures))
+    comparisons = compare(runs, reference, seed) if comparisons is None else comparisons
+    write_text(target, build_page(comparisons, title, ranking, failures))
     return target
 
 
@@ -38,24 +65,37 @@ def build_page(
     failures: Sequence[Failure],
 ) -> str:
     """The page as HTML."""
+    figures = Figures.of([each.run for each in comparisons], ranking)
     sections = [
-        _headline(ranking, title),
+        accuracy_section(figures),
         _methods(ranking, failures),
-        _curves([each.run for each in comparisons]),
-        _comparison(comparisons),
-        _run_details(comparisons),
-        _settings(comparisons),
+        tasks_section(figures),
+        matrix_section(figures),
+        capacity_section(figures),
+        costs_section(figures),
+        _settings(figures.groups),
+        _repeat(figures.groups),
+        _runs(comparisons),
         _environment(comparisons),
     ]
+    whole = "\n".join(filter(None, sections))
+    links = [f'<a href="#{name}">{text}</a>' for name, text in MENU.items() if f'<section id="{name}"' in whole]
+    return (
+        f"{_head(title, choice_style(figures))}<body>\n{_headline(ranking, title)}\n"
+        f'<nav aria-label="Contents">{"".join(links)}</nav>\n<main>\n{whole}\n</main>\n'
+        f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    )
+
+
+def _head(title: str, own_style: str) -> str:
+    """What comes before the body; the browser itself then refuses whatever the page might try to load."""
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        # The browser itself then refuses whatever the page might try to load.
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'; img-src data:\">\n"
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(filter(None, sections))
-        + "\n</body>\n</html>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{own_style}</style>\n</head>\n"
     )
 
 
@@ -63,13 +103,14 @@ def _headline(ranking: Mapping[str, Sequence[Standing]], title: str) -> str:
     """The figures of the reference, and how it stands against the best of the others at the same head."""
     rivals, chosen = next((all_, each) for all_ in ranking.values() for each in all_ if each.is_reference)
     run, figures = chosen.group.counted[0], chosen.figures
-    cards = [(_over_seeds(name, spread), f"{percent(spread.mean)} %") for name, spread in figures.items()]
-    cards.append(("classes in tasks", f"{len(run.start.classes)} in {len(run.start.task_sizes)}"))
+    cards = [(_over_seeds(name, spread), f"{percent(spread.mean)}", "%") for name, spread in figures.items()]
     capacity_used = run.tasks[-1].capacity_used if run.tasks else None
     if capacity_used is not None:
-        cards.insert(3, ("of the adapter used", f"{percent(capacity_used)} %"))
+        cards.append(("of the adapter used", percent(capacity_used), "%"))
+    cards.append((f"classes in {len(run.start.task_sizes)} tasks", str(len(run.start.classes)), ""))
     shown = "".join(
-        f'<div class="card"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for name, value in cards
+        f'<div class="card"><b>{escape(value)}<i>{unit}</i></b><span>{escape(name)}</span></div>'
+        for name, value, unit in cards
     )
     description = run.preset.get("description")
     lead = f"<p>{escape(str(description))}</p>" if description else ""
@@ -77,10 +118,9 @@ def _headline(ranking: Mapping[str, Sequence[Standing]], title: str) -> str:
     unfinished = f", which is not finished: {escape(remark)}" if remark else ""
     seeds = f"seed{'s' if len(chosen.group.seeds) > 1 else ''} {', '.join(map(str, chosen.group.seeds))}"
     return (
-        f"<header><h1>{escape(title)}</h1>{lead}"
-        f'<p class="quiet">Figures of <b>{escape(chosen.group.label)}</b> on the preset '
-        f"<b>{escape(str(run.preset['name']))}</b>, {escape(seeds)}{unfinished}.</p></header>\n"
-        f'<div class="cards">{shown}</div>{_best_other(chosen, rivals)}'
+        f'<header><h1>{escape(title)}</h1>{lead}<p class="quiet">Figures of <b>{escape(chosen.group.label)}</b> on the '
+        f"preset <b>{escape(str(run.preset['name']))}</b>, {escape(seeds)}{unfinished}.</p>"
+        f'<div class="cards">{shown}</div>{_best_other(chosen, rivals)}</header>'
     )
 
 
@@ -103,46 +143,49 @@ def _best_other(chosen: Standing, rivals: Sequence[Standing]) -> str:
 
 def _methods(ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failure]) -> str:
     """All methods side by side, apart where their heads differ, and what failed."""
-    tables = [f"<h3>{escape(sheet.title)}</h3>{_table(sheet)}" for sheet in standing_sheets(ranking, failures)]
-    reasons = [f"<p><b>{escape(each.label)}</b> failed: {escape(each.reason)}</p>" for each in failures]
-    return _section("Methods", f'{"".join([*tables, *reasons])}<p class="quiet">{escape(DEFINITIONS)}</p>')
+    tables = [
+        f"<h3>Head: {escape(head or NO_HEAD)}</h3>{table(sheet, sheet.title)}"
+        for head, sheet in zip(ranking, standing_sheets(ranking, failures, is_wide=True), strict=True)
+    ]
+    reasons = [f'<p class="failure"><b>{escape(each.label)}</b> failed: {escape(each.reason)}</p>' for each in failures]
+    definitions = folded("What the columns mean", f"<p>{escape(DEFINITIONS)}</p>")
+    return section("methods", "Methods", "".join([*tables, *reasons, definitions]))
 
 
-def _comparison(comparisons: Sequence[Comparison]) -> str:
-    """All runs side by side."""
+def _settings(groups: Sequence[Group]) -> str:
+    """The settings in which the methods differ."""
+    settings = [{k: v for k, v in flat_settings(group.counted[0]).items() if k != "seed"} for group in groups]
+    return section(
+        "settings", "Settings that differ", _differing(settings, [group.label for group in groups], "Setting")
+    )
+
+
+def _repeat(groups: Sequence[Group]) -> str:
+    """The commands that make the runs again."""
+    lines = [line for group in groups for line in (f"# {group.label}", *map(reproduce_command, group.runs), "")]
+    return section("repeat", "Repeat these runs", command("\n".join(lines[:-1]), is_long=True))
+
+
+def _runs(comparisons: Sequence[Comparison]) -> str:
+    """All runs side by side, and everything about each on its own, folded away."""
     sheet = comparison_sheet(comparisons)
-    return _section(f"Run by run: {sheet.title[0].lower()}{sheet.title[1:]}", _table(sheet))
-
-
-def _curves(runs: Sequence[RunRecord]) -> str:
-    """The figures that show all runs at once."""
-    figures = [f"<figure>{to_svg(figure, name)}</figure>" for name, figure in draw_curves(runs).items()]
-    return _section("Task by task", f'<div class="plots">{"".join(figures)}</div>') if figures else ""
-
-
-def _run_details(comparisons: Sequence[Comparison]) -> str:
-    """Everything about each run on its own, folded away."""
-    shown = []
-    for index, each in enumerate(comparisons):
+    shown = [table(sheet, sheet.title)] if len(comparisons) > 1 else []
+    for each in comparisons:
         run = each.run
         started = datetime.fromtimestamp(run.start.time, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
-        remarks = ", ".join(filter(None, [f"started {started}", state(run)]))
-        parts = [f"<h3>Repeat this run</h3><pre>{escape(reproduce_command(run))}</pre>"]
+        remarks = ", ".join(filter(None, [f"seed {run.preset['seed']}", f"started {started}", state(run)]))
+        parts = [f"<h3>Repeat this run</h3>{command(reproduce_command(run))}"]
         if run.tasks:
-            parts.append(f"<h3>After each task, in percent</h3>{_table(task_sheet(run))}")
-            heat_map = to_svg(accuracy_heat_map(run, each.label), f"matrix-{index}")
-            parts.append(f"<figure>{heat_map}</figure>")
+            parts.append(f"<h3>After each task, in percent</h3>{table(task_sheet(run))}")
         if run.phases:
-            parts.append(f"<h3>Phases</h3>{_table(phase_sheet(run))}")
-        parts.append(f"<h3>Size</h3>{_facts(_sizes(run))}<h3>Settings</h3>{_facts(flat_settings(run))}")
-        shown.append(
-            f"<details><summary>{escape(each.label)}<span>{escape(remarks)}</span></summary>{''.join(parts)}</details>"
-        )
-    return _section("Each run", "".join(shown))
+            parts.append(f"<h3>Phases</h3>{table(phase_sheet(run))}")
+        parts.append(f"<h3>Size</h3>{facts(_sizes(run))}<h3>Settings</h3>{facts(flat_settings(run))}")
+        shown.append(folded(each.label, "".join(parts), remarks))
+    return section("runs", "Each run", "".join(shown))
 
 
 def _sizes(run: RunRecord) -> dict[str, str]:
-    """What a run trains and keeps."""
+    """What a run trains, keeps and needs."""
     last = run.tasks[-1] if run.tasks else None
     sizes = {
         "coordinates of the adapter": run.start.num_coordinates,
@@ -152,48 +195,34 @@ def _sizes(run: RunRecord) -> dict[str, str]:
         "passes through the backbone per image": last.passes_per_image if last else None,
     }
     shown = {name: f"{size:,}" for name, size in sizes.items() if size is not None}
+    memory = [task.peak_memory for task in run.tasks if task.peak_memory is not None]
+    shown |= {"peak memory": amount(max(memory))} if memory else {}
     return shown | {"backbone": run.start.backbone_hash or NONE}
-
-
-def _settings(comparisons: Sequence[Comparison]) -> str:
-    """The settings in which the runs differ."""
-    table = _differing([flat_settings(each.run) for each in comparisons], comparisons, "Setting")
-    return _section("Settings that differ", table) if table else ""
 
 
 def _environment(comparisons: Sequence[Comparison]) -> str:
     """What the runs ran on."""
-    facts = [flatten(each.run.environment) for each in comparisons]
-    table = _differing(facts, comparisons, "Environment")
-    return _section("Environment", _facts(shared_facts(facts)) + table)
-
-
-def _differing(facts: Sequence[Mapping[str, str]], comparisons: Sequence[Comparison], name: str) -> str:
-    """A table of the facts in which the runs differ, empty when they agree."""
-    keys = differing_keys(facts)
-    rows = tuple((key, *(each.get(key, NONE) for each in facts)) for key in keys)
-    return _table(Sheet("", (name, *(each.label for each in comparisons)), rows)) if rows else ""
-
-
-def _facts(facts: Mapping[str, str]) -> str:
-    """Names and values in two columns."""
-    rows = "".join(
-        f'<tr><th scope="row">{escape(key)}</th><td>{escape(value)}</td></tr>' for key, value in facts.items()
+    values = [flatten(each.run.environment) for each in comparisons]
+    labels = [each.label for each in comparisons]
+    return section(
+        "environment", "Environment", facts(shared_facts(values)) + _differing(values, labels, "Environment")
     )
-    return f'<div class="scroll"><table class="words"><tbody>{rows}</tbody></table></div>'
 
 
-def _table(sheet: Sheet) -> str:
-    """A sheet as an HTML table that scrolls sideways on a small screen."""
-    header = "".join(f'<th scope="col">{escape(name)}</th>' for name in sheet.header)
-    rows = []
-    for index, row in enumerate(sheet.rows):
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
-        mark = ' class="mark"' if index in sheet.marked else ""
-        rows.append(f'<tr{mark}><th scope="row">{escape(row[0])}</th>{cells}</tr>')
-    return f'<div class="scroll"><table><thead><tr>{header}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+def _differing(values: Sequence[Mapping[str, str]], labels: Sequence[str], name: str) -> str:
+    """The facts in which some differ, empty when they agree: a column for each, or for many who has which value."""
+    keys = differing_keys(values)
+    if keys and len(labels) > MAX_COLUMNS:
+        return facts({key: _who_has_what([each.get(key) for each in values], labels) for key in keys})
+    rows = tuple((key, *(each.get(key, NONE) for each in values)) for key in keys)
+    return table(Sheet("", (name, *labels), rows)) if rows else ""
 
 
-def _section(title: str, body: str) -> str:
-    """A part of the page under its heading."""
-    return f"<section><h2>{escape(title)}</h2>{body}</section>"
+def _who_has_what(values: Sequence[str | None], labels: Sequence[str]) -> str:
+    """Each value with the labels that have it, the most common value first."""
+    having: dict[str, list[str]] = {}
+    for value, label in zip(values, labels, strict=True):
+        if value is not None:
+            having.setdefault(value, []).append(label)
+    ordered = sorted(having.items(), key=lambda item: -len(item[1]))
+    return "; ".join(f"{value} ({', '.join(own)})" for value, own in ordered)

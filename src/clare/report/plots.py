@@ -1,142 +1,174 @@
-"""Figures of one or more runs, drawn without any global state of matplotlib."""
+"""Every figure as files for a paper, of the width of its column, drawn without any global state of matplotlib."""
 
 import io
+import math
 import re
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Polygon
 from matplotlib.text import Text
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
 from clare.files import write_bytes
-from clare.metrics.accuracy import FloatArray, forgotten, new_task_accuracy
-from clare.metrics.summary import run_matrix
-from clare.report.compare import DEFAULT_REFERENCE, label_runs
+from clare.report.charts import Chart, Curve, at_tick, make_charts
+from clare.report.grids import Grid, Histogram, accuracy_grids, claims_grid, movement_histograms
 from clare.report.groups import Group, group_runs
+from clare.report.looks import COLOURS, DASHES, EMPHASIS, Look, looks_of
 from clare.report.record import RunRecord
-from clare.report.tables import count
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart; its yellow is too faint on white.
-EMPHASIS = "#d55e00"
-COLOURS = ("#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7")
-MARKERS = ("s", "^", "D", "v", "P")
-LINES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 INK = "#1b1f24"
 FAINT = "#c9ced6"
-DPI = 150
-MAX_TASKS_WITH_MARKERS = 25
-MAX_TASKS_WITH_NUMBERS = 12
-
-
-def accuracy_curves(runs: Sequence[RunRecord]) -> Figure:
-    """Accuracy over all seen classes against the number of classes seen."""
-    figure, axes = _figure("Accuracy over all classes seen so far", "classes seen", "accuracy (%)")
-    for style, group in _styled(runs):
-        places = np.array(group.counted[0].num_classes_seen, dtype=np.float64)
-        _draw(axes, style, places, [100 * np.array([task.seen for task in run.tasks]) for run in group.counted])
-    return _finish(figure, axes)
-
-
-def new_task_curves(runs: Sequence[RunRecord]) -> Figure:
-    """Accuracy on each task directly after it was learnt."""
-    figure, axes = _figure("Accuracy on the newest task, directly after it", "task", "accuracy (%)")
-    for style, group in _without_bounds(_styled(runs)):
-        _draw_tasks(axes, style, [100 * new_task_accuracy(run_matrix(run)) for run in group.counted])
-    return _finish(figure, axes)
-
-
-def forgetting_curves(runs: Sequence[RunRecord]) -> Figure:
-    """How far each task has fallen from its best accuracy by the end."""
-    figure, axes = _figure("Forgotten by the end, task by task", "task", "best minus last accuracy (points)")
-    for style, group in _styled(runs):
-        if all(len(run.tasks) > 1 for run in group.counted):
-            _draw_tasks(axes, style, [100 * forgotten(run_matrix(run)) for run in group.counted])
-    axes.axhline(0, color=FAINT, linewidth=1, zorder=0)
-    return _finish(figure, axes)
-
-
-def capacity_curves(runs: Sequence[RunRecord]) -> Figure:
-    """Share of the adapter that is claimed after each task."""
-    figure, axes = _figure("Share of the adapter in use", "task", "coordinates claimed (%)")
-    for style, group in _styled(runs):
-        if all(map(_counts_capacity, group.counted)):
-            _draw_tasks(axes, style, [100 * _known([task.capacity_used for task in r.tasks]) for r in group.counted])
-    _finish(figure, axes)
-    axes.set_ylim(bottom=0)
-    return figure
-
-
-def storage_curves(runs: Sequence[RunRecord]) -> Figure:
-    """Numbers kept beside the backbone after each task."""
-    figure, axes = _figure("Numbers stored beside the backbone", "task", "numbers stored")
-    for style, group in _without_bounds(_styled(runs)):
-        if all(map(_counts_storage, group.counted)):
-            _draw_tasks(axes, style, [_known([task.num_stored for task in run.tasks]) for run in group.counted])
-    _finish(figure, axes)
-    axes.set_ylim(bottom=0)
-    _plain_numbers(axes)
-    return figure
-
-
-def accuracy_heat_map(run: RunRecord, label: str) -> Figure:
-    """The accuracy matrix of a run: after which task (rows) how good on which task (columns)."""
-    matrix = 100 * run_matrix(run)
-    figure, axes = _figure(
-        f"{label}: accuracy on each task (%)", "on the test images of task", "after task", (5.2, 4.4)
-    )
-    num_tasks = len(matrix)
-    axes.grid(visible=False)
-    extent = (0.5, num_tasks + 0.5, num_tasks + 0.5, 0.5)
-    image = axes.imshow(matrix, cmap="cividis", vmin=0, vmax=100, extent=extent)
-    bar = figure.colorbar(image, ax=axes, shrink=0.8)
-    bar.ax.tick_params(colors=INK)
-    bar.outline.set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    if num_tasks <= MAX_TASKS_WITH_NUMBERS:
-        for row, column in zip(*np.nonzero(~np.isnan(matrix)), strict=True):
-            value = matrix[row, column]
-            colour = "#ffffff" if value < 55 else "#000000"
-            axes.text(column + 1, row + 1, f"{value:.0f}", ha="center", va="center", color=colour, fontsize=8)
-    return figure
-
-
-def draw_curves(runs: Sequence[RunRecord]) -> dict[str, Figure]:
-    """The figures that show all runs at once, by name, as far as the runs have something to show."""
-    figures: dict[str, Figure] = {}
-    if any(run.tasks for run in runs):
-        figures["accuracy"] = accuracy_curves(runs)
-        figures["new-task"] = new_task_curves(runs)
-    if any(len(run.tasks) > 1 for run in runs):
-        figures["forgetting"] = forgetting_curves(runs)
-    if any(map(_counts_capacity, runs)):
-        figures["capacity"] = capacity_curves(runs)
-    if any(map(_counts_storage, runs)):
-        figures["stored"] = storage_curves(runs)
-    return figures
+DPI = 300
+WIDTH = 3.3
+"""Inches: one column of a paper."""
+TEXT, SMALL = 8.0, 7.0
+MARKERS = ("o", "s", "^", "D", "v", "P", "p")
+MAX_MARKS = 25
+MAX_NUMBERED = 12
 
 
 def write_plots(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
-    """Write every figure, also the accuracy matrix of each run, as a PNG file."""
-    figures = draw_curves(runs)
-    for index, (label, run) in enumerate(zip(label_runs(runs), runs, strict=True)):
-        if run.tasks:
-            name = "matrix-" + re.sub(r"[^A-Za-z0-9._-]+", "-", label)
-            figures[f"{name}-{index}" if name in figures else name] = accuracy_heat_map(run, label)
+    """Write every figure as a PNG and an SVG file; matrices are means over seeds."""
     paths = []
-    for name, figure in figures.items():
-        path = folder / f"{name}.png"
-        write_bytes(path, to_png(figure))
-        paths.append(path)
+    for name, figure in draw_figures(runs).items():
+        for path, content in ((folder / f"{name}.png", to_png(figure)), (folder / f"{name}.svg", to_svg(figure, name))):
+            write_bytes(path, content)
+            paths.append(path)
     return paths
+
+
+def draw_figures(runs: Sequence[RunRecord]) -> dict[str, Figure]:
+    """All figures by the names of their files, as far as the runs have something to show."""
+    groups = group_runs(runs)
+    looks = looks_of(groups)
+    figures = {chart.name: chart_figure(chart, looks) for chart in make_charts(groups)}
+    names = _file_names([group.label for group in groups])
+    for name, group in zip(names, groups, strict=True):
+        figures |= {f"{kind}-{name}": figure for kind, figure in _own_figures(group).items()}
+    return figures
+
+
+def _own_figures(group: Group) -> dict[str, Figure]:
+    """The figures of one group."""
+    figures = {}
+    matrices, claims = accuracy_grids(group), claims_grid(group) if group.counted[0].tasks else None
+    if matrices:
+        figures["matrix"] = grid_figure(matrices[None], "accuracy (%)")
+    if claims is not None:
+        figures["claims"] = grid_figure(claims, "share of the layer (%)")
+    for histogram in movement_histograms(group):
+        figures[f"updates-task-{histogram.task + 1}"] = histogram_figure(histogram)
+    return figures
+
+
+def _file_names(labels: Sequence[str]) -> list[str]:
+    """Labels as parts of file names, each another."""
+    names: list[str] = []
+    for index, label in enumerate(labels):
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", label)
+        names.append(f"{name}-{index}" if name in names else name)
+    return names
+
+
+def chart_figure(chart: Chart, looks: Mapping[str, Look]) -> Figure:
+    """Curves with their bands; the legend stands below, where it covers none of them."""
+    num_columns = _legend_columns([curve.label for curve in chart.curves])
+    num_lines = math.ceil(len(chart.curves) / num_columns)
+    figure, axes = _figure(chart.across, chart.upward, 2.1 + 0.145 * num_lines)
+    for curve in chart.curves:
+        _draw(axes, curve, looks[curve.label])
+    low, high = chart.span
+    if chart.is_log:
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        margin = 0.04 * (high - low or 1.0)
+        axes.set_ylim(low if low == 0 else low - margin, high + margin)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: at_tick(value, chart.unit)))
+    legend = figure.legend(
+        loc="outside lower center",
+        ncols=num_columns,
+        frameon=False,
+        fontsize=SMALL,
+        labelcolor=INK,
+        handlelength=2.4,
+        columnspacing=1.0,
+        handletextpad=0.5,
+        labelspacing=0.3,
+    )
+    for text in legend.get_texts():
+        _plain(text)
+    return figure
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    """How many names of this length stand side by side in one column of a paper."""
+    longest = max(map(len, labels))
+    return min(len(labels), 3 if longest <= 12 else 2 if longest <= 22 else 1)
+
+
+def _draw(axes: Axes, curve: Curve, look: Look) -> None:
+    """Add one curve and its band."""
+    colour, is_dashed = COLOURS[look.colour], DASHES[look.dash]
+    axes.plot(
+        curve.places,
+        curve.values,
+        color=colour,
+        linewidth=1.7 if look.is_strong else 0.9,
+        linestyle=(0, is_dashed) if is_dashed else "-",
+        marker=MARKERS[look.marker],
+        markersize=3.4 if look.is_strong else 2.8,
+        markeredgewidth=0,
+        markevery=math.ceil(len(curve.places) / MAX_MARKS),
+        label=curve.label,
+        zorder=3 if look.is_strong else 2,
+    )
+    if curve.deviations and len(curve.places) > 1:
+        axes.fill_between(curve.places, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0, zorder=1)
+
+
+def grid_figure(grid: Grid, name: str) -> Figure:
+    """A heat map."""
+    figure, axes = _figure(grid.across, grid.downward, 2.7)
+    num_rows, num_columns = grid.values.shape
+    extent = (0.5, num_columns + 0.5, num_rows + 0.5, 0.5)
+    image = axes.imshow(
+        grid.values, cmap="cividis", vmin=0, vmax=grid.top, extent=extent, aspect="auto", interpolation="nearest"
+    )
+    axes.grid(visible=False)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    bar = figure.colorbar(image, ax=axes, shrink=0.9)
+    bar.set_label(name, color=INK, fontsize=TEXT)
+    bar.ax.tick_params(colors=INK, labelsize=SMALL)
+    bar.outline.set_visible(False)
+    if max(num_rows, num_columns) <= MAX_NUMBERED:
+        for row, column in zip(*np.nonzero(~np.isnan(grid.values)), strict=True):
+            value = grid.values[row, column]
+            text = f"{value:.0f}" if grid.top >= 10 else f"{value:.1f}"
+            colour = "#ffffff" if value < 0.55 * grid.top else "#000000"
+            axes.text(column + 1, row + 1, text, ha="center", va="center", color=colour, fontsize=6)
+    return figure
+
+
+def histogram_figure(histogram: Histogram) -> Figure:
+    """How many coordinates moved how far, and the threshold of those that were chosen."""
+    figure, axes = _figure("size of the update", "coordinates", 1.9)
+    edges = np.array(histogram.edges)
+    threshold = math.inf if histogram.threshold is None else histogram.threshold
+    for colour, low, high in ((FAINT, 0.0, threshold), (EMPHASIS, threshold, math.inf)):
+        left, right = np.clip(edges[:-1], low, high), np.clip(edges[1:], low, high)
+        axes.bar(left, histogram.counts, width=right - left, align="edge", color=colour)
+    axes.set_xscale("log")
+    # Exponents are smaller than the numbers they belong to, and must be legible too.
+    axes.tick_params(axis="x", labelsize=1.25 * SMALL)
+    if math.isfinite(threshold):
+        axes.axvline(threshold, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    return figure
 
 
 def to_png(figure: Figure) -> bytes:
@@ -146,76 +178,22 @@ def to_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def to_svg(figure: Figure, name: str) -> str:
-    """Draw a figure as an SVG element for a page, from which it takes its ink; `name` keeps its ids apart."""
-    buffer = io.StringIO()
-    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+def to_svg(figure: Figure, name: str) -> bytes:
+    """Draw a figure as SVG whose text stays text; the same figure always gives the same bytes."""
+    buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    drawing = buffer.getvalue()
-    # A page needs no name spaces, and has one style sheet and one set of ids for all its drawings.
-    drawing = re.sub(r' xmlns(:xlink)?="[^"]*"', "", drawing[drawing.index("<svg") :])
-    drawing = re.sub(r"<style.*?</style>", "", drawing, count=1, flags=re.DOTALL)
-    drawing = re.sub(r' id="[\w.]+_\d+"', "", drawing)
-    drawing = drawing.replace(INK, "currentColor").replace(FAINT, "var(--faint)")
-    title = escape(figure.axes[0].get_title(loc="left"))
-    return drawing.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
 
 
-def _styled(runs: Sequence[RunRecord]) -> list[tuple[Line2D, Group]]:
-    """Give each evaluated group the look of its line: CLARE's is strong, the others' are told apart by three means."""
-    styled: list[tuple[Line2D, Group]] = []
-    num_others = 0
-    for group in group_runs(runs):
-        if group.method == DEFAULT_REFERENCE:
-            num_before = sum(other.method == DEFAULT_REFERENCE for _, other in styled)
-            line = LINES[num_before % len(LINES)]
-            style = Line2D([], [], color=EMPHASIS, marker="o", linestyle=line, linewidth=2.8, zorder=3)
-        else:
-            turn, colour = divmod(num_others, len(COLOURS))
-            line = LINES[turn % len(LINES)]
-            style = Line2D([], [], color=COLOURS[colour], marker=MARKERS[colour], linestyle=line, linewidth=1.4)
-            num_others += 1
-        style.set_label(group.label)
-        styled.append((style, group))
-    return [(style, group) for style, group in styled if all(run.tasks for run in group.counted)]
-
-
-def _without_bounds(styled: list[tuple[Line2D, Group]]) -> list[tuple[Line2D, Group]]:
-    """Leave out groups that met in one task what others met in several: they have no place on an axis of tasks."""
-    longest = max((len(run.start.task_sizes) for _, group in styled for run in group.counted), default=1)
-    return [each for each in styled if longest == 1 or len(each[1].counted[0].start.task_sizes) > 1]
-
-
-def _draw_tasks(axes: Axes, style: Line2D, rows: Sequence[FloatArray]) -> None:
-    """Add one line over the tasks as people count them, from 1."""
-    _draw(axes, style, np.arange(1, max(map(len, rows)) + 1, dtype=np.float64), rows)
-
-
-def _draw(axes: Axes, style: Line2D, places: FloatArray, rows: Sequence[FloatArray]) -> None:
-    """Add the mean of the seeds' rows as one line, and their standard deviation as a band around it."""
-    shortest = min(map(len, rows))
-    places, values_SN = places[:shortest], np.stack([row[:shortest] for row in rows])
-    mean = values_SN.mean(axis=0)
-    style.set_data(places, mean)
-    style.set_markersize(4.5 if len(places) <= MAX_TASKS_WITH_MARKERS else 0)
-    axes.add_line(style)
-    if len(rows) > 1 and shortest > 1:
-        width = values_SN.std(axis=0, ddof=1)
-        edge = [*zip(places, mean - width, strict=True), *zip(places[::-1], (mean + width)[::-1], strict=True)]
-        # A patch, not a collection: only patches count when the axes are fitted to what they show.
-        axes.add_patch(Polygon(edge, facecolor=style.get_color(), alpha=0.18, linewidth=0, zorder=1))
-
-
-def _figure(title: str, across: str, upward: str, size: tuple[float, float] = (7.2, 4.0)) -> tuple[Figure, Axes]:
-    """An empty figure with plain axes."""
-    figure = Figure(figsize=size, layout="constrained")
+def _figure(across: str, upward: str, height: float) -> tuple[Figure, Axes]:
+    """An empty figure with plain axes; its title is for the caption to say."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.add_subplot()
-    _plain(axes.set_title(title, color=INK, loc="left", fontsize=11, fontweight="bold"))
-    axes.set_xlabel(across, color=INK)
-    axes.set_ylabel(upward, color=INK)
-    axes.tick_params(colors=INK)
-    axes.grid(visible=True, color=FAINT, linewidth=0.6)
+    axes.set_xlabel(across, color=INK, fontsize=TEXT)
+    axes.set_ylabel(upward, color=INK, fontsize=TEXT)
+    axes.tick_params(colors=INK, labelsize=SMALL, length=2.5)
+    axes.grid(visible=True, color=FAINT, linewidth=0.4)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
@@ -223,36 +201,6 @@ def _figure(title: str, across: str, upward: str, size: tuple[float, float] = (7
     return figure, axes
 
 
-def _finish(figure: Figure, axes: Axes) -> Figure:
-    """Fit the axes to their lines and name the lines beside them."""
-    axes.relim()
-    axes.autoscale_view()
-    legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, labelcolor=INK)
-    for text in legend.get_texts():
-        _plain(text)
-    return figure
-
-
 def _plain(text: Text) -> None:
     """Take a dollar sign for a dollar sign: names come from the user."""
     text.set_parse_math(False)
-
-
-def _plain_numbers(axes: Axes) -> None:
-    """Write large numbers as people say them."""
-    axes.yaxis.set_major_formatter(lambda value, _: count(round(value)))
-
-
-def _known(values: Sequence[float | None]) -> FloatArray:
-    """Numbers with gaps as an array."""
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _counts_capacity(run: RunRecord) -> bool:
-    """Whether the run's method keeps account of its adapter."""
-    return any(task.capacity_used is not None for task in run.tasks)
-
-
-def _counts_storage(run: RunRecord) -> bool:
-    """Whether the run tells how many numbers it keeps."""
-    return any(task.num_stored is not None for task in run.tasks)

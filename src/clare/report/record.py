@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,10 @@ class TaskEvent:
     evaluate_seconds: float
     num_stored: int | None
     passes_per_image: int | None
+    diagnosis: Mapping[str, Any] = field(default_factory=dict)
+    """What the method says about the task; empty where it says nothing, and in older records."""
+    peak_memory: int | None = None
+    """The most bytes taken: by tensors on a GPU during the task, or by the process so far."""
 
     @property
     def seconds(self) -> float:
@@ -125,7 +129,7 @@ def read_run(folder: Path) -> RunRecord:
     # A resumed run repeats the events of the task it was stopped in: the last telling counts.
     phases: dict[tuple[int, str], PhaseEvent] = {}
     tasks: dict[int, TaskEvent] = {}
-    for number, event in _read_events(folder / RECORD):
+    for number, event in read_events(folder / RECORD):
         try:
             match event.get("event"):
                 case "start":
@@ -180,7 +184,7 @@ def _has_started(folder: Path) -> bool:
     return record.is_file() and b"\n" in record.read_bytes()
 
 
-def _read_events(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
+def read_events(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
     """Yield the numbered events of a record; a last line that was cut by a crash is left out."""
     lines = path.read_bytes().rstrip(b"\n").split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -273,6 +277,8 @@ def _task_event(event: Mapping[str, Any]) -> TaskEvent:
         evaluate_seconds=float(seconds["evaluate"]),
         num_stored=parameters.get("stored"),
         passes_per_image=parameters.get("passes_per_image"),
+        diagnosis=dict(event.get("diagnosis") or {}),
+        peak_memory=(event.get("memory") or {}).get("peak"),
     )
 
 

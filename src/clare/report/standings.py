@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from clare.files import write_text
 from clare.metrics.bootstrap import STATISTICS
 from clare.report.compare import LEVEL, NUM_SAMPLES
 from clare.report.groups import Spread, Standing
-from clare.report.tables import NONE, Sheet, count, duration, percent, points, state, to_markdown
+from clare.report.tables import NONE, Sheet, amount, count, duration, percent, points, state, to_markdown
 
 DEFINITIONS = (
     "Average: the mean of the accuracies over all seen classes after each task. "
@@ -19,7 +20,8 @@ DEFINITIONS = (
     "resamples of the test images, drawn within each class and shared by both methods and all seeds; it tells how much "
     "the choice of test images matters, not how much another seed would. "
     "Trained: the most numbers that a phase of a task trains. Stored: the numbers kept beside the backbone after the "
-    "last task. Passes: how often an image goes through the backbone to be classified. "
+    "last task. Passes: how often an image goes through the backbone to be classified. Time: of learning and "
+    "evaluating all tasks. "
     "A method that saw all classes at once is a bound for the others and is not ranked."
 )
 COSTS = ("Trained", "Stored", "Passes", "Time")
@@ -35,24 +37,39 @@ class Failure:
     reason: str
 
 
-def standing_sheets(ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failure] = ()) -> list[Sheet]:
-    """One sheet for each head; failed runs stand at the end of theirs, or of the first when theirs has no other."""
+class Cell(NamedTuple):
+    """A figure as it is shown, and the number behind it."""
+
+    text: str
+    value: float | None
+
+
+def standing_sheets(
+    ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failure] = (), is_wide: bool = False
+) -> list[Sheet]:
+    """One sheet for each head, a wide one with more columns; failed runs stand at the end of theirs or of the first."""
     has_seeds = any(len(each.group.counted) > 1 for standings in ranking.values() for each in standings)
     first = next(iter(ranking))
     failed_at = {head: [each for each in failures if each.head == head] for head in ranking}
     failed_at[first] += [each for each in failures if each.head not in ranking]
-    return [_sheet(head, standings, failed_at[head], has_seeds) for head, standings in ranking.items()]
+    return [_sheet(head, standings, failed_at[head], has_seeds, is_wide) for head, standings in ranking.items()]
 
 
-def _sheet(head: str, standings: Sequence[Standing], failures: Sequence[Failure], has_seeds: bool) -> Sheet:
+def _sheet(
+    head: str, standings: Sequence[Standing], failures: Sequence[Failure], has_seeds: bool, is_wide: bool
+) -> Sheet:
     """The methods of one head."""
-    figures = ("Average", "Final", "Forgetting", "Δ final")
-    header = ("Method", *(["Seeds"] if has_seeds else []), *figures, *COSTS)
-    rows = [_row(each, has_seeds) for each in standings]
-    rows += [(failure.label, *([NONE] if has_seeds else []), "failed", *[NONE] * 7) for failure in failures]
+    table = [_row(each, has_seeds, is_wide) for each in standings]
+    header = tuple(table[0])
+    rows = [tuple(cell.text for cell in row.values()) for row in table]
+    values = [tuple(cell.value for cell in row.values()) for row in table]
+    for failure in failures:
+        cells = dict.fromkeys(header, NONE) | {"Method": failure.label, "Average": "failed"}
+        rows.append(tuple(cells.values()))
+        values.append((None,) * len(header))
     marked = frozenset(index for index, each in enumerate(standings) if each.is_reference)
     title = f"Comparison in percent; head: {head or NO_HEAD}"
-    return Sheet(title, header, tuple(rows), marked)
+    return Sheet(title, header, tuple(rows), marked, tuple(values))
 
 
 def without_costs(sheet: Sheet) -> Sheet:
@@ -66,21 +83,29 @@ def costs_alone(sheet: Sheet) -> Sheet:
     return replace(sheet, title=f"Cost; {sheet.title.partition('; ')[2]}", header=("Method", *COSTS), rows=rows)
 
 
-def _row(standing: Standing, has_seeds: bool) -> tuple[str, ...]:
-    """One method's figures and costs."""
-    group = standing.group
+def _row(standing: Standing, has_seeds: bool, is_wide: bool) -> dict[str, Cell]:
+    """One method's figures and costs by the names of their columns."""
+    group, figures = standing.group, standing.figures
     remarks = [*(["bound"] if standing.is_bound else []), *filter(None, [state(group.counted[0])])]
     label = f"{group.label} ({', '.join(remarks)})" if remarks else group.label
-    return (
-        label,
-        *([str(len(group.counted))] if has_seeds else []),
-        *(spread_percent(standing.figures[name]) for name in STATISTICS),
-        points(standing.interval) if standing.interval else standing.note,
-        count(group.num_trained),
-        count(group.num_stored),
-        NONE if group.passes_per_image is None else str(group.passes_per_image),
-        duration(group.seconds),
-    )
+    row = {"Method": Cell(label, None)}
+    if has_seeds:
+        row["Seeds"] = Cell(str(len(group.counted)), len(group.counted))
+    for name, statistic in zip(("Average", "Final", "Forgetting"), STATISTICS, strict=True):
+        row[name] = Cell(spread_percent(figures[statistic]), figures[statistic].mean)
+    if is_wide:
+        new = Spread(None, None) if standing.is_bound else group.new_task_accuracy
+        row["New task"] = Cell(spread_percent(new), new.mean)
+    interval = standing.interval
+    row["Δ final"] = Cell(points(interval), interval.difference) if interval else Cell(standing.note, None)
+    row["Trained"] = Cell(count(group.num_trained), group.num_trained)
+    row["Stored"] = Cell(count(group.num_stored), group.num_stored)
+    passes = group.passes_per_image
+    row["Passes"] = Cell(NONE if passes is None else str(passes), passes)
+    row["Time"] = Cell(duration(group.seconds), group.seconds)
+    if is_wide:
+        row["Memory"] = Cell(amount(group.peak_memory), group.peak_memory)
+    return row
 
 
 def spread_percent(spread: Spread) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from clare.files import write_json
 from clare.metrics.bootstrap import Interval
-from clare.report.compare import choose_reference, compare
+from clare.report.compare import Comparison, choose_reference, compare
 from clare.report.groups import Standing, rank
 from clare.report.record import RunRecord
 from clare.report.standings import Failure
@@ -19,11 +19,12 @@ def write_summary(
     seed: int = 0,
     ranking: Mapping[str, Sequence[Standing]] | None = None,
     failures: Sequence[Failure] = (),
+    comparisons: Sequence[Comparison] | None = None,
 ) -> Path:
     """Write `summary.json`: each method's figures over its seeds, costs, difference to the reference, and runs."""
     path = folder / "summary.json"
     ranking = rank(runs, reference, seed) if ranking is None else ranking
-    by_run = summary_of(runs, reference, seed)
+    by_run = summary_of(runs, reference, seed, comparisons)
     labels = dict(zip((run.folder for run in runs), by_run, strict=True))
     difference = f"difference_to_{choose_reference(runs, reference)}"
     standings = {each.group.label: each for standings in ranking.values() for each in standings}
@@ -58,10 +59,15 @@ def _figures(standing: Standing) -> dict[str, Any]:
     }
 
 
-def summary_of(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> dict[str, dict[str, Any]]:
+def summary_of(
+    runs: Sequence[RunRecord],
+    reference: str | None = None,
+    seed: int = 0,
+    comparisons: Sequence[Comparison] | None = None,
+) -> dict[str, dict[str, Any]]:
     """The figures of each run by its label; a difference is [difference, low, high] as fractions."""
     summary: dict[str, dict[str, Any]] = {}
-    comparisons = compare(runs, reference, seed)
+    comparisons = compare(runs, reference, seed) if comparisons is None else comparisons
     method = choose_reference(runs, reference)
     for each in comparisons:
         figures: dict[str, Any] = {

@@ -24,6 +24,8 @@ class Sheet:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     marked: frozenset[int] = frozenset()
+    values: tuple[tuple[float | None, ...], ...] = ()
+    """The numbers behind the figures, cell by cell, by which a reader may sort the rows; none where not known."""
 
 
 def percent(value: float | None) -> str:
@@ -56,6 +58,18 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def amount(num_bytes: float | None) -> str:
+    """Memory with two or three digits."""
+    if num_bytes is None:
+        return NONE
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= 10 * size:
+            return f"{num_bytes / size:.0f} {unit}"
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
 def state(run: RunRecord) -> str:
     """How far a run came, and nothing when it is finished."""
     return "" if run.finished else f"{len(run.tasks)} of {len(run.start.task_sizes)} tasks"
@@ -83,7 +97,7 @@ def task_sheet(run: RunRecord) -> Sheet:
 
 def comparison_sheet(comparisons: Sequence[Comparison], differences: Sequence[Statistic] = tuple(STATISTICS)) -> Sheet:
     """The figures of each run in percent, and those differences to the reference that are asked for, in points."""
-    rows = []
+    rows, values = [], []
     for each in comparisons:
         remark = state(each.run)
         cells = [f"{each.label} ({remark})" if remark else each.label]
@@ -92,10 +106,12 @@ def comparison_sheet(comparisons: Sequence[Comparison], differences: Sequence[St
         if each.note:
             cells[1 + len(STATISTICS)] = each.note
         rows.append(tuple(cells))
+        bounds = [each.intervals[name].difference if each.intervals else None for name in differences]
+        values.append((None, *(each.summary[name] for name in STATISTICS), *bounds))
     names = {"average_accuracy": "Average", "final_accuracy": "Final", "forgetting": "Forgetting"}
     header = ("Method", *(names[name] for name in STATISTICS), *(f"Δ {names[name].lower()}" for name in differences))
     marked = frozenset(index for index, each in enumerate(comparisons) if each.note == "reference")
-    return Sheet("Comparison in percent, differences in points", header, tuple(rows), marked)
+    return Sheet("Comparison in percent, differences in points", header, tuple(rows), marked, tuple(values))
 
 
 def phase_sheet(run: RunRecord) -> Sheet:

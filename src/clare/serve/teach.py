@@ -65,6 +65,12 @@ class Reporter:
         if time.monotonic() - self._last > SECONDS_BETWEEN_REPORTS:
             self._tell(None)
 
+    def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
+        """Nothing to tell: the next epoch will be told."""
+
+    def measured(self, task: Mapping[str, Any]) -> None:
+        """Nothing to tell: the change will be told."""
+
     def notice(self, text: str) -> None:
         """Tell what the user should know."""
         self._tell(text)

@@ -66,18 +66,21 @@ class FlatAdapter(Tuner):
         self.values = nn.Parameter(initial.clone(), requires_grad=False)
         self.register_buffer("initial", initial, persistent=keeps_initial)
         self._weights: list[tuple[Tensor, ...]] = []
+        self._is_other = False
         replace_blocks(vit, lambda block, index: AdaptedBlock(block, self, index))
 
     @contextmanager
-    def spread(self) -> Iterator[None]:
-        """Split the flat parameter once for all blocks of a forward pass."""
+    def spread(self, other: Tensor | None = None) -> Iterator[None]:
+        """Split the flat parameter once for all blocks of a forward pass; other values are used without dropout."""
         sizes = [math.prod(shape) for shape in self.shapes] * self.num_blocks
         kind = self.values.device.type
         # One cast of the flat vector, where autocast would make one of every slice.
-        values = self.values.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else self.values
+        values = self.values if other is None else other
+        values = values.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else values
         shapes = self.shapes * self.num_blocks
         parts = [part.view(shape) for part, shape in zip(torch.split(values, sizes), shapes, strict=True)]
         self._weights = [tuple(parts[4 * i : 4 * i + 4]) for i in range(self.num_blocks)]
+        self._is_other = other is not None
         try:
             yield
         finally:
@@ -95,7 +98,8 @@ class FlatAdapter(Tuner):
     def branch(self, index: int, x: Tensor) -> Tensor:
         """Return scale * up(dropout(relu(down(x)))) of one block."""
         down, down_bias, up, up_bias = self._weights[index]
-        hidden = F.dropout(F.relu(F.linear(x, down, down_bias)), self.settings.dropout, self.training)
+        drops = self.training and not self._is_other
+        hidden = F.dropout(F.relu(F.linear(x, down, down_bias)), self.settings.dropout, drops)
         return self.settings.scale * F.linear(hidden, up, up_bias)
 
     def movement(self) -> Tensor:

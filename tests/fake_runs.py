@@ -91,6 +91,29 @@ def task_events(task: int, seen: float, per_task: list[float], with_capacity: bo
     ]
 
 
+def diagnose(folder: Path, num_blocks: int = 4, seed: int = 0) -> Path:
+    """Add to a run what newer engines record: claims in each block, sizes of updates, memory."""
+    random = np.random.RandomState(seed)
+    edges = np.geomspace(1e-9, 0.1, 41)
+    counts = (4000 * np.exp(-((np.log10(edges[1:]) + 3.5) ** 2))).astype(int)
+    events = [json.loads(line) for line in (folder / "record.jsonl").read_text().splitlines()]
+    for event in events:
+        if event["event"] == "task":
+            event["memory"] = {"peak": 1_200_000_000 + 10_000_000 * event["task"]}
+            event["diagnosis"] = {
+                "movement": {
+                    "edges": edges.tolist(),
+                    "counts": counts.tolist(),
+                    "num_unmoved": 9000,
+                    "threshold": 2e-3,
+                },
+                "claimed_per_block": random.randint(0, 20, num_blocks).tolist(),
+                "coordinates_per_block": 250,
+            }
+    (folder / "record.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return folder
+
+
 def base_preset(method: str) -> dict[str, Any]:
     """A preset as the engine resolves it."""
     return {

@@ -1,0 +1,312 @@
+"""A finished run as one small JSON below results/, and back to the record that tables and plots are made of."""
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import numpy as np
+
+from clare.errors import RunError
+from clare.files import write_text
+from clare.metrics.bootstrap import Evaluations
+from clare.metrics.summary import summarise
+from clare.report.provenance import flatten, reproduce_command
+from clare.report.record import PhaseEvent, RunRecord, StartEvent, TaskEvent
+
+# These say where and how it was computed, or are told by the place of the file: no two variants differ in them.
+NEUTRAL = re.compile(
+    r"(engine\..*|data\.(root|store|cache)|stream\.evaluate_on|name|description|seed|overrides|method\.name)"
+)
+PATH_KEYS = ("data.root", "data.cache", "backbone.weights", "method.name")
+PATH = re.compile(r"(^|[\s'\"=:,\[(])(?:~|\.{1,2})?(?:/[^/\s'\",]+)*/(?=[^/\s])")
+"""The folders of a path that starts at a root, at home or above, anywhere in a text."""
+MAX_NAME = 120
+
+
+@dataclass(frozen=True)
+class StoredRun(RunRecord):
+    """A run as its JSON tells it: figures after every task, and which test images were right after the last."""
+
+    changes: Mapping[str, str]
+    """What differs from the preset's own settings for the method, by the setting's name."""
+    result: Mapping[str, Any]
+
+    @property
+    def variant(self) -> str:
+        """What differs from the preset in words, and nothing for the preset's own settings."""
+        return ", ".join(f"{key}={value}" for key, value in self.changes.items())
+
+    @property
+    def label(self) -> str:
+        """The method with what differs from the preset."""
+        return f"{self.method}, {self.variant}" if self.changes else self.method
+
+    @property
+    def seed(self) -> int:
+        """The seed of the class order and of every draw."""
+        return int(self.preset["seed"])
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """The answers after the last task; those before are empty, for final accuracies need no others."""
+        answers = self.result["final_answers"]
+        if answers is None:
+            raise RunError(f"{self.folder.name} holds no answers; collect the run again with its predictions")
+        num_images = np.array(answers["num_images"])
+        packed = np.frombuffer(base64.b64decode(answers["right"]), dtype=np.uint8)
+        right = np.unpackbits(packed, count=int(num_images.sum())).astype(bool)
+        target = np.repeat(np.arange(len(num_images)), num_images)
+        earlier: list[Any] = [np.empty(0, dtype=np.int64)] * (len(self.tasks) - 1)
+        return Evaluations(
+            predicted=[*earlier, np.where(right, target, -1)],
+            target=[*earlier, target],
+            task_of_class=np.repeat(np.arange(len(self.start.task_sizes)), self.start.task_sizes),
+        )
+
+
+def result_of(run: RunRecord, changes: Mapping[str, str]) -> dict[str, Any]:
+    """Return all that is kept of a finished run, free of the paths of the machine it ran on."""
+    if not run.finished:
+        raise RunError(
+            f"the run in {run.folder} ended after {len(run.tasks)} of {len(run.start.task_sizes)} tasks; "
+            "finish it with the command that started it, then collect it"
+        )
+    run = replace(run, preset=without_paths(run.preset))
+    figures = summarise(run)
+    names = ("average_accuracy", "final_accuracy", "forgetting", "backward_transfer", "new_task_accuracy")
+    result: dict[str, Any] = {
+        "preset": run.preset["name"],
+        "method": run.method,
+        "changes": dict(changes),
+        "head": run.head,
+        "seed": run.preset["seed"],
+        "evaluate_on": run.preset.get("stream", {}).get("evaluate_on", "test"),
+        "num_tasks": len(run.tasks),
+        **{name: figures[name] for name in names},  # type: ignore[literal-required]
+        "seen_accuracy": [_rounded(task.seen, 6) for task in run.tasks],
+        "accuracy_matrix": [[_rounded(value, 4) for value in task.per_task] for task in run.tasks],
+        "capacity_used": [_rounded(task.capacity_used, 6) for task in run.tasks],
+        "num_coordinates": run.start.num_coordinates,
+        "num_trained": run.num_trained,
+        "num_stored": [task.num_stored for task in run.tasks],
+        "passes_per_image": run.tasks[-1].passes_per_image,
+        "peak_memory": [task.peak_memory for task in run.tasks],
+        "seconds": {
+            "learn": [round(task.learn_seconds, 2) for task in run.tasks],
+            "evaluate": [round(task.evaluate_seconds, 2) for task in run.tasks],
+        },
+        "command": reproduce_command(run),
+        "started": datetime.fromtimestamp(run.start.time, UTC).isoformat(timespec="seconds"),
+        "environment": dict(run.environment),
+        "backbone_hash": run.start.backbone_hash,
+        "settings": {key: value for key, value in run.preset.items() if key not in ("name", "description", "seed")},
+        "task_sizes": list(run.start.task_sizes),
+        "classes": list(run.start.classes),
+        "final_answers": _answers(run),
+    }
+    refuse_paths(result, run.folder)
+    return result
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Write a result as JSON with each list of numbers on one line."""
+    text = json.dumps(result, indent=1, ensure_ascii=False)
+    write_text(path, re.sub(r"\[[^\[\]{}]+\]", lambda found: re.sub(r"\n\s*", "", found[0]), text) + "\n")
+
+
+def read_result(path: Path) -> StoredRun:
+    """Read a result as a record, as far as tables and plots need it."""
+    try:
+        result = json.loads(path.read_bytes())
+        return _record(path, result)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise RunError(f"{path} is no result of a run ({error!r}); collect the run again") from None
+
+
+def read_results(folder: Path) -> dict[str, list[StoredRun]]:
+    """Read all results below a folder by preset, one kind of run after another, each in the order of its seeds."""
+    runs = [read_result(path) for path in sorted(folder.glob("*/*.json"))]
+    runs.sort(key=lambda run: (run.preset["name"], run.label, run.seed))
+    presets: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        presets.setdefault(str(run.preset["name"]), []).append(run)
+    for of_preset in presets.values():
+        _check_alike(of_preset)
+    return presets
+
+
+def result_name(method: str, changes: Mapping[str, str], seed: int) -> str:
+    """Return a file name that tells method, variant and seed."""
+    parts = [method, ",".join(f"{key}={value}" for key, value in changes.items())]
+    name = re.sub(r"[^A-Za-z0-9._=,+-]+", "-", "-".join(filter(None, parts)))
+    if len(name) > MAX_NAME:
+        raise RunError(f"a run of {method} differs from its preset in {len(changes)} settings; give it a preset")
+    return f"{name}-{seed}.json"
+
+
+def without_paths(preset: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a preset in which every path is reduced to its last part."""
+    return {key: _clean(value, key) for key, value in preset.items()}
+
+
+def refuse_paths(result: Mapping[str, Any], folder: Path) -> None:
+    """Refuse what still names a folder of the machine."""
+    told = {key: value for key, value in result.items() if key not in ("classes", "final_answers")}
+    for key, value in flatten(told).items():
+        if PATH.search(value):
+            raise RunError(f"{folder} names a path in '{key}' ({value}); repeat it without that path")
+
+
+def differing(preset: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings in which a run's preset differs from the method's own, without the neutral ones."""
+    mine, theirs = flatten(without_paths(preset)), flatten(without_paths(own))
+    keys = [key for key, value in mine.items() if not NEUTRAL.fullmatch(key) and theirs.get(key) != value]
+    return {key.removeprefix("method."): mine[key] for key in sorted(keys)}
+
+
+def overridden(preset: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the overrides of a run set, without the neutral ones."""
+    settings = flatten(without_paths(preset))
+    keys = {str(override).partition("=")[0].strip() for override in preset.get("overrides") or []}
+    inside = [key for key in settings if any(key == each or key.startswith(f"{each}.") for each in keys)]
+    return {key.removeprefix("method."): settings[key] for key in sorted(inside) if not NEUTRAL.fullmatch(key)}
+
+
+def _clean(value: Any, key: str) -> Any:
+    """Return a value with the last part of what is a path in it."""
+    if isinstance(value, dict):
+        return {name: _clean(inner, f"{key}.{name}") for name, inner in value.items()}
+    if key == "overrides":
+        return [_clean_override(str(each)) for each in value]
+    if isinstance(value, list):
+        return [_clean(each, key) for each in value]
+    return _clean_text(value, key) if isinstance(value, str) else value
+
+
+def _clean_text(text: str, key: str) -> str:
+    """Return a text with the last part of each path in it."""
+    is_absolute = PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute()
+    if key in PATH_KEYS or is_absolute:
+        return re.split(r"[/\\]", text.rstrip("/\\"))[-1]
+    return PATH.sub(r"\1", text)
+
+
+def _clean_override(override: str) -> str:
+    """Return an override whose value is no path."""
+    key, _, value = override.partition("=")
+    bare = value.strip().strip("\"'")
+    clean = _clean_text(bare, key.strip())
+    return override if clean == bare else f"{key}={clean}"
+
+
+def _answers(run: RunRecord) -> dict[str, Any] | None:
+    """Return which test images were right after the last task, class by class, or nothing without predictions."""
+    try:
+        evaluations = run.evaluations
+    except RunError:
+        return None
+    target, predicted = evaluations.target[-1], evaluations.predicted[-1]
+    order = np.argsort(target, kind="stable")
+    return {
+        "num_images": np.bincount(target, minlength=len(run.start.classes)).tolist(),
+        "right": base64.b64encode(np.packbits((predicted == target)[order]).tobytes()).decode(),
+    }
+
+
+def _record(path: Path, result: Mapping[str, Any]) -> StoredRun:
+    """Build the record of a run from its result."""
+    seconds = result["seconds"]
+    tasks = [
+        TaskEvent(
+            task=index,
+            seen=_number(result["seen_accuracy"][index]),
+            new=_number(per_task[-1]),
+            first=_number(per_task[0]),
+            per_task=tuple(map(_number, per_task)),
+            capacity_used=result["capacity_used"][index],
+            num_claimed=None,
+            num_free=None,
+            learn_seconds=float(seconds["learn"][index]),
+            evaluate_seconds=float(seconds["evaluate"][index]),
+            num_stored=result["num_stored"][index],
+            passes_per_image=result["passes_per_image"],
+            peak_memory=result["peak_memory"][index],
+        )
+        for index, per_task in enumerate(result["accuracy_matrix"])
+    ]
+    start = StartEvent(
+        time=datetime.fromisoformat(result["started"]).timestamp(),
+        method=str(result["method"]),
+        classes=tuple(result["classes"]),
+        task_sizes=tuple(result["task_sizes"]),
+        num_coordinates=result["num_coordinates"],
+        backbone_hash=result["backbone_hash"],
+    )
+    return StoredRun(
+        folder=path,
+        preset={"name": str(result["preset"]), "seed": int(result["seed"]), **_telling(result["settings"])},
+        environment=result["environment"],
+        start=start,
+        phases=(PhaseEvent(0, "all", result["num_trained"], (), 0.0),),
+        tasks=tuple(tasks),
+        finished=True,
+        changes=dict(result["changes"]),
+        result=result,
+    )
+
+
+def _telling(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the settings on which figures depend, so that equal runs of two machines are seen to be equal."""
+    kept: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            inner = _telling(value, f"{prefix}{key}.")
+            kept |= {key: inner} if inner or not value else {}
+        elif not NEUTRAL.fullmatch(f"{prefix}{key}"):
+            kept[key] = value
+    return kept
+
+
+def _check_alike(runs: Sequence[StoredRun]) -> None:
+    """Refuse runs of a preset that differ in more than their seeds, their methods and what their names tell."""
+    firsts: dict[tuple[str, ...], StoredRun] = {}
+    for run in sorted(runs, key=lambda run: len(run.changes)):
+        for kind in ((), (run.method,), (run.method, run.label)):
+            other = firsts.setdefault(kind, run)
+            told = _unlike(run, other)
+            if told:
+                raise RunError(
+                    f"{run.folder.name} and {other.folder.name} of {run.preset['name']} differ in {', '.join(told)}, "
+                    "which their names do not tell; repeat the older one and collect it"
+                )
+
+
+def _unlike(run: StoredRun, other: StoredRun) -> list[str]:
+    """Return the settings in which two runs differ although nothing says so; what only one of them has is newer."""
+    mine, theirs = (flatten({**each.preset, "backbone_hash": each.start.backbone_hash}) for each in (run, other))
+    told = {"seed", *run.changes, *other.changes}
+    if "backbone.weights" in told or "backbone.name" in told:
+        told.add("backbone_hash")
+    return [
+        key
+        for key in sorted(mine.keys() & theirs.keys())
+        if mine[key] != theirs[key]
+        and key.removeprefix("method.") not in told
+        and (run.method == other.method or not key.startswith("method."))
+    ]
+
+
+def _number(value: float | None) -> float:
+    """A float, NaN where JSON holds null."""
+    return float("nan") if value is None else float(value)
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    """A number with so many digits, and null for what is none."""
+    return None if value is None or np.isnan(value) else round(float(value), digits)

@@ -1,0 +1,143 @@
+"""The tables of docs/results.md: methods at equal heads, variants of a method, figures on validation images, trials."""
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from result_boards import OURS, Board, Kind, difference
+
+from clare.errors import RunError
+from clare.metrics.bootstrap import STATISTICS
+from clare.report.standings import NO_HEAD, spread_percent
+from clare.report.tables import NONE, Sheet, count, duration, percent
+
+FIGURES = ("Ā", "A_T", "Forgetting", "New task")
+COSTS = ("Trained", "Stored", "Passes", "Time")
+
+
+def head_sheets(board: Board) -> list[Sheet]:
+    """One sheet for each head with the methods ranked by final accuracy, CLARE's head first, the upper bound last."""
+    kinds = sorted((kind for kind in board.kinds if kind.changes_head_alone), key=lambda kind: -kind.final)
+    rivals = [kind for kind in kinds if not kind.is_bound]
+    reference = board.find("clare")
+    heads = dict.fromkeys(kind.head for kind in rivals)
+    ordered = sorted(heads, key=lambda head: reference is None or head != reference.head)
+    sheets = [_head_sheet(board, head, [kind for kind in rivals if kind.head == head]) for head in ordered]
+    bounds = [kind for kind in kinds if kind.is_bound]
+    if bounds:
+        # Over a single task the average is the final accuracy and nothing can be forgotten.
+        rows = tuple((_name(kind), *_figures(kind)[0:3:2], *_costs(kind)) for kind in bounds)
+        header = ("Method", "Seeds", "A_T", *COSTS)
+        sheets.append(Sheet("Upper bound: all classes at once, not a rival", header, rows))
+    return sheets
+
+
+def _head_sheet(board: Board, head: str, kinds: Sequence[Kind]) -> Sheet:
+    """The methods with one head."""
+    reference = board.at_head("clare", head)
+    rows = [(_name(kind), *_figures(kind), _against(kind, reference), *_costs(kind)) for kind in kinds]
+    marked = frozenset(index for index, kind in enumerate(kinds) if kind.method in OURS)
+    header = ("Method", "Seeds", *FIGURES, "A_T against clare", *COSTS)
+    return Sheet(f"Head: {head or NO_HEAD}", header, tuple(rows), marked)
+
+
+def variant_sheets(board: Board) -> list[Sheet]:
+    """One sheet for each method that was run with other settings than the preset's, its own row first."""
+    sheets = []
+    for method in dict.fromkeys(kind.method for kind in board.kinds if not kind.changes_head_alone):
+        base = board.find(method)
+        kinds = [kind for kind in board.kinds if kind.method == method and kind.changes]
+        ordered = [*([base] if base else []), *sorted(kinds, key=lambda kind: -kind.final)]
+        rows = tuple(
+            (
+                kind.runs[0].variant or "the preset's own settings",
+                *_figures(kind),
+                _against(kind, base),
+                _capacity(kind),
+            )
+            for kind in ordered
+        )
+        header = ("Variant", "Seeds", *FIGURES, f"A_T against {method}", "Adapter used")
+        sheets.append(Sheet(f"Variants of {method}", header, rows, frozenset([0] if base else [])))
+    return sheets
+
+
+def validation_sheet(board: Board) -> Sheet:
+    """What was measured on validation images of a preset."""
+    kinds = sorted(board.kinds, key=lambda kind: -kind.final)
+    rows = tuple((kind.label, *_figures(kind)) for kind in kinds)
+    title = f"{board.preset}, on validation images"
+    return Sheet(title, ("Method", "Seeds", *FIGURES), rows)
+
+
+def tuning_sheets(folder: Path) -> Iterator[Sheet]:
+    """One sheet for each tuning: how many trials each method had, what they reached, and what was chosen."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            yield _tuning_sheet(json.loads(path.read_bytes()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path} is not what `clare tune` writes ({error!r}); collect it again") from None
+
+
+def _tuning_sheet(tuning: Mapping[str, Any]) -> Sheet:
+    """The trials of all methods of one tuning."""
+    trials: dict[str, list[Mapping[str, Any]]] = {}
+    for trial in tuning["trials"]:
+        trials.setdefault(trial["method"], []).append(trial)
+    rows = []
+    for method, own in trials.items():
+        scores = sorted(trial["final_accuracy"] for trial in own if "error" not in trial)
+        chosen = tuning["chosen"].get(method)
+        words = "no trial ended" if chosen is None else ", ".join(f"{key} {value}" for key, value in chosen.items())
+        shown = [percent(score) for score in ([scores[0], statistics.median(scores), scores[-1]] if scores else [])]
+        rows.append((method, str(len(own)), str(len(own) - len(scores)), *(shown or [NONE] * 3), words or "no choice"))
+    tasks = f"the first {tuning['num_tasks']} tasks" if tuning["num_tasks"] else "all tasks"
+    title = f"{tuning['preset']}: {tasks}, seed {tuning['seed']}, chosen by {tuning['chosen_by'].replace('_', ' ')}"
+    header = ("Method", "Trials", "Failed", "Worst A_T", "Median A_T", "Best A_T", "Chosen")
+    return Sheet(title, header, tuple(rows))
+
+
+def provenance(board: Board) -> str:
+    """Say on what, with what and when the runs of a board were made."""
+    runs = [run for kind in board.kinds for run in kind.runs]
+    devices = sorted({f"{run.environment.get('device')} in {run.environment.get('precision')}" for run in runs})
+    versions = sorted({f"clare {run.environment.get('clare')}, torch {run.environment.get('torch')}" for run in runs})
+    days = sorted({run.result["started"][:10] for run in runs})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"{len(runs)} runs on {'; '.join(devices)}, {'; '.join(versions)}, {when}."
+
+
+def _name(kind: Kind) -> str:
+    """The name of a kind in a table of one head, where that need not be told."""
+    return kind.method if not kind.changes else f"{kind.method} ({kind.runs[0].variant})"
+
+
+def _figures(kind: Kind) -> tuple[str, ...]:
+    """How many seeds, and the accuracies in percent."""
+    figures = [spread_percent(kind.group.figures[name]) for name in STATISTICS]
+    return (str(len(kind.runs)), *figures, spread_percent(kind.new_task))
+
+
+def _against(kind: Kind, reference: Kind | None) -> str:
+    """The difference to the reference in points."""
+    if reference is None:
+        return NONE
+    if kind is reference:
+        return "reference"
+    found = difference(kind, reference)
+    return "no shared seed" if found is None else str(found)
+
+
+def _costs(kind: Kind) -> tuple[str, ...]:
+    """What a kind costs."""
+    group = kind.group
+    passes = NONE if group.passes_per_image is None else str(group.passes_per_image)
+    return count(group.num_trained), count(group.num_stored), passes, duration(group.seconds)
+
+
+def _capacity(kind: Kind) -> str:
+    """The share of the adapter in use at the end."""
+    used = [run.tasks[-1].capacity_used for run in kind.runs]
+    return percent(statistics.fmean(each for each in used if each is not None)) if None not in used else NONE

@@ -1,0 +1,60 @@
+"""Where a backbone's weights are: in the package, in a file, in the Hub's cache, or still on the Hub."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+import timm
+import torch
+
+from clare.backbones.hub import hub_weights, without_connection
+from clare.backbones.vit import EMBEDDED, EMBEDDED_WEIGHTS, BackboneSettings, check_name
+from clare.errors import BackboneError
+from clare.hub import HubError, HubFile, cache_folder, cached_file, download, file_size
+from clare.room import check_room, free_room
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What kind of weights a backbone gets, their file if it is here, and what to fetch if they are on the Hub."""
+
+    kind: Literal["package", "random", "file", "hub", "elsewhere"]
+    path: Path | None = None
+    hub: HubFile | None = None
+
+    @property
+    def are_here(self) -> bool:
+        """Whether the backbone can be built without a connection."""
+        return self.kind == "random" or (self.path is not None and self.path.is_file())
+
+
+def find_weights(settings: BackboneSettings) -> Weights:
+    """Find the weights that the settings name; a name that timm does not know is refused."""
+    check_name(settings.name)
+    if settings.weights == "random":
+        return Weights("random")
+    if settings.weights != "pretrained":
+        return Weights("file", Path(settings.weights).expanduser())
+    if settings.name == EMBEDDED:
+        return Weights("package", Path(str(files("clare") / EMBEDDED_WEIGHTS)))
+    file = hub_weights(settings.name)
+    return Weights("elsewhere") if file is None else Weights("hub", cached_file(file), file)
+
+
+def weights_size(name: str) -> int:
+    """Return how many bytes a timm model's weights have in full precision, classifier included."""
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+
+
+def fetch_weights(file: HubFile, endpoint: str | None = None, free_bytes: Callable[[Path], int] = free_room) -> Path:
+    """Fetch weights to the Hub's cache, where timm finds them with and without a connection."""
+    try:
+        check_room(cache_folder(), file_size(file, endpoint) or 0, free_bytes, BackboneError)
+        return download(file, endpoint=endpoint)
+    except HubError as reason:
+        remedy = f"connect once, or {without_connection(file)}"
+        raise BackboneError(f"the weights {file.repository} could not be fetched ({reason}); {remedy}") from reason

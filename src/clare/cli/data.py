@@ -1,0 +1,32 @@
+"""The signature of `clare data`."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def add_data_commands(app: typer.Typer, console: Console, errors: Console) -> None:
+    """Add `clare data`."""
+
+    @app.command()
+    def data(
+        preset: Annotated[
+            str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")
+        ],
+        fetch: Annotated[
+            bool, typer.Option("--fetch", help="Download what is missing, or unpack what you have downloaded.")
+        ] = False,
+        backbone: Annotated[
+            str | None, typer.Option(help="A backbone laid over the preset: a name or the path of a TOML file.")
+        ] = None,
+        set_: Annotated[
+            list[str] | None,
+            typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as data.root=/mnt; repeatable."),
+        ] = None,
+    ) -> None:
+        """Say which data and weights a preset needs, what of it is here, where the rest comes from, and fetch it."""
+        from clare.cli.supplies import data_command
+
+        if not data_command(console, errors, preset, backbone, set_ or [], fetch):
+            raise typer.Exit(1)

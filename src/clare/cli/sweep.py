@@ -1,0 +1,95 @@
+"""The signature of `clare sweep`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from clare.errors import SettingsError
+
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE,VALUE",
+        help="Values of a setting, such as method.sparsity=0.9,0.95; repeatable, all are combined with all. "
+        "A comma within a list or quotes separates nothing.",
+    ),
+]
+Backbone = Annotated[
+    str | None, typer.Option(help="A backbone to lay over the preset: a name, or the path of a TOML file.")
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Runs at a time; one for each GPU when left out, or one where there is none."),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Run on the machines of a Ray cluster: HOST:PORT, ray://HOST:PORT, auto or local."
+    ),
+]
+
+
+def add_sweep_commands(app: typer.Typer, console: Console, errors: Console) -> None:
+    """Add `clare sweep`."""
+
+    @app.command()
+    def sweep(
+        preset: Annotated[
+            str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")
+        ],
+        set_: Values = None,
+        method: Annotated[str | None, typer.Option(help="A method's name, or path/to/file.py:Class.")] = None,
+        methods: Annotated[str | None, typer.Option(help="Several methods, separated by commas.")] = None,
+        seeds: Annotated[
+            str | None, typer.Option(help="Seeds, separated by commas; the preset's when left out.")
+        ] = None,
+        backbone: Backbone = None,
+        jobs: Jobs = None,
+        ray: Cluster = None,
+        out: Annotated[
+            Path | None, typer.Option(help="The folder for all runs; runs/PRESET-sweep when left out.")
+        ] = None,
+        skip_bad_images: Annotated[
+            bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and count them.")
+        ] = False,
+    ) -> None:
+        """Run every combination of listed settings with every seed, and rank them; the same command goes on."""
+        from clare.cli.compare import parse_seeds
+        from clare.cli.sweep_run import sweep_command
+        from clare.presets.load import with_backbone
+
+        if ray is not None and jobs is not None:
+            raise SettingsError(
+                "--ray and --jobs were both given; leave --jobs out, Ray decides how many runs go at once"
+            )
+        failures = sweep_command(
+            console,
+            with_backbone(preset, backbone),
+            _methods(method, methods),
+            [*set_, *(["data.skip_bad_images=true"] if skip_bad_images else [])] if set_ else [],
+            parse_seeds(seeds, None),
+            out,
+            num_processes=jobs,
+            ray=ray,
+        )
+        for failure in failures:
+            sentence = escape(f"{failure.label} failed: {failure.reason}")
+            errors.print(f"[bold red]error:[/] {sentence}", soft_wrap=True, highlight=False)
+        if failures:
+            raise typer.Exit(1)
+
+
+def _methods(method: str | None, methods: str | None) -> list[str]:
+    """Read the one method or the several, each once; none means the preset's own."""
+    if method is not None and methods is not None:
+        raise SettingsError("--method and --methods were both given; name all methods with --methods")
+    if methods is None:
+        return [] if method is None else [method]
+    names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
+    if not names:
+        raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
+    return names

@@ -1,0 +1,90 @@
+"""How many images a stream has, found out without decoding them, and whether its data are there at all."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clare.data import cifar
+from clare.data.settings import DRAWINGS, DataSettings
+from clare.data.sources import load_dataset
+from clare.data.stream import task_sizes
+from clare.data.trees import list_tree
+from clare.errors import DataError
+from clare.presets.schema import Experiment
+
+ALTERNATIVE = "quickdraw-20x10"
+"""A preset whose data come with the package."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Size of a data set."""
+
+    num_classes: int
+    num_train: int
+    num_test: int
+
+
+@dataclass(frozen=True)
+class TaskExtent:
+    """Images that a task trains on, and classes and images that are evaluated after it."""
+
+    num_train: float
+    num_seen: int
+    num_evaluated: float
+
+
+def count_images(settings: DataSettings) -> Extent:
+    """Count the classes and images of a data set."""
+    root = Path(settings.root).expanduser()
+    is_tree = settings.dataset not in (*DRAWINGS, "cifar100")
+    if settings.dataset == "cifar100":
+        is_tree = (root / "cifar100").is_dir() and not (root / cifar.FOLDER).is_dir()
+    if not is_tree:
+        # These are read within a second, and what is missing is refused as a run would refuse it.
+        dataset = load_dataset(settings)
+        return Extent(len(dataset.classes), len(dataset.train), len(dataset.test))
+    train, test = list_tree(root if settings.dataset == "folder" else root / settings.dataset)
+    return Extent(len(train.classes), len(train.paths), len(test.paths))
+
+
+def count_all(experiments: Mapping[str, Experiment]) -> dict[str, Extent]:
+    """Count the images of every preset, or say of which the data are missing and what can be done."""
+    extents: dict[str, Extent] = {}
+    problems: dict[str, DataError] = {}
+    for preset, experiment in experiments.items():
+        try:
+            extents[preset] = count_images(experiment.data)
+        except DataError as error:
+            problems[preset] = error
+    if problems:
+        names = list(problems)
+        first = str(problems[names[0]]).partition("; ")[0]
+        raise DataError(
+            f"the data of {_listed(names)} cannot be used: {first}; `clare data {names[0]}` says where they come "
+            f"from, --set data.root=FOLDER where they are, and --preset {ALTERNATIVE} runs the experiment on "
+            "drawings that come with the package"
+        )
+    return extents
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as in a sentence."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def task_extents(extent: Extent, experiment: Experiment, merged: bool) -> list[TaskExtent]:
+    """Return the size of every task of a stream, whose classes are taken to be equally large."""
+    stream = experiment.stream
+    num_classes = min(stream.num_classes or extent.num_classes, extent.num_classes)
+    per_class, evaluated = extent.num_train / extent.num_classes, extent.num_test / extent.num_classes
+    if stream.evaluate_on == "validation":
+        evaluated = stream.validation_share * per_class
+        per_class -= evaluated
+    per_class = min(per_class, stream.train_per_class or per_class)
+    sizes = [num_classes] if merged else task_sizes(num_classes, stream.first or stream.increment, stream.increment)
+    tasks, num_seen = [], 0
+    for size in sizes:
+        num_seen += size
+        tasks.append(TaskExtent(size * per_class, num_seen, num_seen * evaluated))
+    return tasks

@@ -1,0 +1,71 @@
+"""How the features of earlier classes moved while a task was learnt, told from the task's own images.
+
+Shapes: B images, K classes of earlier tasks, D features.
+"""
+
+import torch
+from torch import Tensor
+
+STRENGTHS = (10.0, 1.0, 0.1, 0.01)
+"""Ridge strengths to choose from, in units of the features' mean variance."""
+MAX_FOLDS = 5
+
+Drift = dict[str, Tensor]
+"""`centre` (D) and `shift` (D): how a feature at the centre moves; `slope` (D, D): how that changes away from it."""
+
+
+def fit_drift(before_BD: Tensor, after_BD: Tensor, labels_B: Tensor) -> Drift:
+    """Return the drift that best predicts how classes move that were left out of the fit, or none at all."""
+    before, after = before_BD.double(), after_BD.double()
+    num_folds = min(MAX_FOLDS, int(labels_B.max()) + 1)
+    still = _still(before)
+    if num_folds < 2:
+        return still
+    errors = torch.zeros(2 + len(STRENGTHS), dtype=before.dtype, device=before.device)
+    for fold in range(num_folds):
+        is_held = labels_B % num_folds == fold
+        candidates = [still, *_candidates(before[~is_held], after[~is_held])]
+        held = (before[is_held], after[is_held], labels_B[is_held])
+        errors += torch.stack([_error(drift, *held) for drift in candidates])
+    return [still, *_candidates(before, after)][int(errors.argmin())]
+
+
+def _still(features_BD: Tensor) -> Drift:
+    """Return the drift that moves nothing."""
+    size = features_BD.shape[1]
+    nothing = features_BD.new_zeros(size)
+    return {"centre": nothing, "shift": nothing, "slope": features_BD.new_zeros(size, size)}
+
+
+def _candidates(before_BD: Tensor, after_BD: Tensor) -> list[Drift]:
+    """Return a common shift, and shifts with slopes by ridge regression from the strongest ridge to the weakest."""
+    moves = after_BD - before_BD
+    centre, shift = before_BD.mean(0), moves.mean(0)
+    features = before_BD - centre
+    values, vectors = torch.linalg.eigh(features.T @ features / len(features))
+    target = vectors.T @ (features.T @ (moves - shift) / len(features))
+    ridges = [values.mean() * strength for strength in STRENGTHS]
+    # A ridge of exactly nothing could divide by nothing where all features agree.
+    floor = torch.finfo(values.dtype).tiny
+    slopes = [vectors @ (target / (values.clamp(min=0) + ridge + floor)[:, None]) for ridge in ridges]
+    return [{"centre": centre, "shift": shift, "slope": slope} for slope in [torch.zeros_like(slopes[0]), *slopes]]
+
+
+def _error(drift: Drift, before_BD: Tensor, after_BD: Tensor, labels_B: Tensor) -> Tensor:
+    """Return how far the moved class means lie from where they really went, squared and summed over the classes."""
+    members = torch.nn.functional.one_hot(labels_B).T.to(before_BD.dtype)
+    members = members[members.sum(1) > 0]
+    means = members / members.sum(1, keepdim=True)
+    return (moved(means @ before_BD, drift) - means @ after_BD).square().sum()
+
+
+def moved(features_KD: Tensor, drift: Drift) -> Tensor:
+    """Return features where the drift takes them."""
+    centre, shift, slope = (drift[key].to(features_KD) for key in ("centre", "shift", "slope"))
+    return features_KD + shift + (features_KD - centre) @ slope
+
+
+def stretched(factors_KDD: Tensor, drift: Drift) -> Tensor:
+    """Return roots of covariances as the drift leaves them; a root L stands for the covariance L Lᵀ."""
+    slope = drift["slope"].to(factors_KDD)
+    return factors_KDD + slope.T @ factors_KDD

@@ -1,0 +1,90 @@
+"""Files on the Hugging Face Hub: how large they are, whether its cache has them, and how they come here."""
+
+import errno
+from pathlib import Path
+from typing import NamedTuple
+
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+
+SITE = "https://huggingface.co"
+
+
+class HubError(Exception):
+    """A file that could not be looked up or fetched, with the reason as a clause."""
+
+
+class HubFile(NamedTuple):
+    """A file of a repository on the Hub."""
+
+    repository: str
+    name: str
+    is_dataset: bool = False
+
+    @property
+    def page(self) -> str:
+        """Where a person finds the repository."""
+        return f"{SITE}/{'datasets/' if self.is_dataset else ''}{self.repository}"
+
+    @property
+    def address(self) -> str:
+        """Where a browser downloads the file."""
+        return f"{self.page}/resolve/main/{self.name}"
+
+    @property
+    def kind(self) -> str:
+        """What the Hub calls this kind of repository."""
+        return "dataset" if self.is_dataset else "model"
+
+
+def cache_folder() -> Path:
+    """Return the folder of the Hub's cache on this machine."""
+    return Path(constants.HF_HUB_CACHE)
+
+
+def cached_file(file: HubFile) -> Path | None:
+    """Return where the Hub's cache on this machine has the file, if it does."""
+    found = try_to_load_from_cache(file.repository, file.name, repo_type=file.kind)
+    return Path(found) if isinstance(found, str) else None
+
+
+def file_size(file: HubFile, endpoint: str | None = None) -> int | None:
+    """Ask the Hub how many bytes a file has; it may not say."""
+    try:
+        url = hf_hub_url(file.repository, file.name, repo_type=file.kind, endpoint=endpoint)
+        return get_hf_file_metadata(url).size
+    except Exception as error:  # the Hub's client passes on every kind of exception of the libraries beneath it
+        raise HubError(_reason(error)) from error
+
+
+def download(file: HubFile, folder: Path | None = None, endpoint: str | None = None) -> Path:
+    """Fetch a file to a folder, or else to the Hub's cache; what was cut short is gone on with and never seen whole."""
+    try:
+        path = hf_hub_download(
+            file.repository, file.name, repo_type=file.kind, local_dir=folder, endpoint=endpoint, etag_timeout=10
+        )
+    except Exception as error:  # as above
+        raise HubError(_reason(error)) from error
+    return Path(str(path))
+
+
+def _reason(error: Exception) -> str:
+    """Say in a clause why the Hub did not give a file."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "the disk is full"
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE forbids to look beyond the cache"
+    if isinstance(error, GatedRepoError):
+        return "its owners ask to accept their conditions on its page first"
+    if isinstance(error, LocalEntryNotFoundError):
+        return "the Hub cannot be reached and the cache does not have it"
+    if isinstance(error, RepositoryNotFoundError | EntryNotFoundError):
+        return "the Hub does not have it"
+    first_line = str(error).strip().splitlines()[:1]
+    return f"{type(error).__name__}{': ' + first_line[0] if first_line else ''}"

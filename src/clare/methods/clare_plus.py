@@ -1,0 +1,87 @@
+"""CLARE with rows that are told apart from all earlier classes and statistics that follow the features."""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from clare.backbones.vit import Backbone
+from clare.heads.contrast import Contrast
+from clare.heads.drift import fit_drift
+from clare.methods.base import register
+from clare.methods.clare import Clare, ClareSettings
+from clare.steps import Collect, Learning, Solve, TaskInfo
+
+
+class ClarePlusSettings(ClareSettings):
+    """CLARE's settings, and what is added to them."""
+
+    contrast: Literal["task", "seen"] = Field(
+        "seen", description="Classes that the training loss tells apart: the task's, or all so far, old rows fixed."
+    )
+    follow_drift: bool = Field(
+        True, description="Move the statistics of earlier classes as the task's own images tell that features moved."
+    )
+    hold: float = Field(
+        0.0, ge=0, le=1000, description="Weight of the cosine distance of features to those before the task."
+    )
+
+
+@register
+class ClarePlus(Clare):
+    """CLARE whose tasks are told apart from one another."""
+
+    name = "clare-plus"
+    summary = "clare, trained against the rows of all earlier classes, with class statistics that follow the drift"
+    family = "adapters"
+    tiny: ClassVar[dict[str, Any]] = {"probe_epochs": 2}
+    settings_type = ClarePlusSettings
+    settings: ClarePlusSettings
+    anchor: Tensor
+    hold: Tensor
+
+    def __init__(self, backbone: Backbone, settings: ClarePlusSettings, seed: int) -> None:
+        super().__init__(backbone, settings, seed)
+        self.contrast = Contrast(self.head.row_size)
+        self.register_buffer("anchor", self.adapter.values.detach().clone(), persistent=False)
+        self.register_buffer("hold", self.adapter.values.new_zeros(()), persistent=False)
+
+    def prepare(self, num_tasks: int | None, largest_task: int) -> None:
+        """Make room for the rows of all tasks where their number is known."""
+        super().prepare(num_tasks, largest_task)
+        self.contrast.reserve((num_tasks or 0) * largest_task)
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Adapt as CLARE does, then let the statistics of earlier classes follow."""
+        self.contrast.place(self.head.rows.data)
+        self.anchor.copy_(self.adapter.values)
+        self.hold.fill_(self.settings.hold if task.index > 0 else 0.0)
+        follows = self.settings.follow_drift and task.index > 0 and self.head.settings.strategy != "trained"
+        if not follows:
+            yield from super().learn(task)
+            return
+        before = yield Collect("features before", self.features)
+        yield from self.adapt(task)
+        after = yield Collect("features after", self.features)
+        drift = yield Solve("drift", lambda: fit_drift(before["values"], after["values"], before["labels"]))
+        self.head.carry_over(drift)
+        yield from self.head.finish(len(task.classes))
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's cross-entropy over the classes to tell apart, and what moving its features costs."""
+        features = self.features(images)
+        if self.settings.contrast == "seen":
+            losses = F.cross_entropy(self.contrast.logits(self.head, features), labels, reduction="none")
+        else:
+            losses = self.head.block_loss(features, labels)
+        if self.settings.hold == 0:
+            return losses
+        return losses + self.hold * (1 - F.cosine_similarity(features, self._features_before(images)))
+
+    @torch.no_grad()
+    def _features_before(self, images: Tensor) -> Tensor:
+        """Return the features as they were when the task began."""
+        with self.adapter.spread(self.anchor):
+            return self.bare_features(images)

@@ -1,0 +1,252 @@
+"""The numbers behind the figures: one curve for each method, a mean over its seeds with their deviation."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from clare.metrics.accuracy import FloatArray, forgotten, new_task_accuracy
+from clare.metrics.summary import run_matrix
+from clare.report.groups import Group
+from clare.report.record import RunRecord, TaskEvent
+from clare.report.tables import amount, count, duration
+
+Summary = Literal["last", "mean", "most"]
+Unit = Literal["percent", "points", "numbers", "seconds", "gigabytes"]
+MAX_RATIO = 30
+"""Where the largest value is more times the smallest, a linear axis would press the small ones together."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method's means over seeds, and their standard deviations where there are several seeds."""
+
+    label: str
+    places: tuple[float, ...]
+    values: tuple[float, ...]
+    deviations: tuple[float, ...] | None
+
+    @property
+    def low(self) -> FloatArray:
+        """The lower edge of the band."""
+        edge: FloatArray = np.array(self.values) - np.array(self.deviations or 0.0)
+        return edge
+
+    @property
+    def high(self) -> FloatArray:
+        """The upper edge of the band."""
+        edge: FloatArray = np.array(self.values) + np.array(self.deviations or 0.0)
+        return edge
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure of curves."""
+
+    name: str
+    title: str
+    note: str
+    across: str
+    upward: str
+    unit: Unit
+    curves: tuple[Curve, ...]
+    summary: Summary = "last"
+
+    def summarised(self, curve: Curve) -> float:
+        """The one number that stands for a curve."""
+        values = np.array(curve.values)
+        if self.summary == "last":
+            return float(values[-1])
+        return float(np.nanmean(values) if self.summary == "mean" else np.nanmax(values))
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the upward axis is logarithmic: for sizes and times that lie far apart."""
+        if self.unit in ("percent", "points"):
+            return False
+        values = np.concatenate([curve.values for curve in self.curves])
+        return bool(np.nanmin(values) > 0 and np.nanmax(values) > MAX_RATIO * np.nanmin(values))
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The lowest and the highest value with its band; sizes and times on a linear axis count from zero."""
+        low = min(float(np.nanmin(np.minimum(curve.low, curve.values))) for curve in self.curves)
+        high = max(float(np.nanmax(curve.high)) for curve in self.curves)
+        if self.is_log:
+            low = min(float(np.nanmin(curve.values)) for curve in self.curves)
+        elif self.unit not in ("percent", "points") or self.name == "capacity":
+            low = 0.0
+        elif self.unit == "percent":
+            low, high = max(low, 0.0), min(high, 100.0)
+        return low, high
+
+
+def shown(value: float, unit: Unit) -> str:
+    """A value as a reader would write it."""
+    if np.isnan(value):
+        return "-"
+    match unit:
+        case "percent" | "points":
+            return f"{value:.1f}"
+        case "numbers":
+            return count(round(value))
+        case "seconds":
+            return duration(value)
+        case "gigabytes":
+            return amount(1e9 * value)
+
+
+def at_tick(value: float, unit: Unit) -> str:
+    """A value as it stands at an axis, whose name tells the unit."""
+    return count(round(value)) if unit == "numbers" else f"{value:g}"
+
+
+def make_charts(groups: Sequence[Group]) -> list[Chart]:
+    """All figures of curves, as far as the groups have something to show."""
+    groups = [group for group in groups if all(run.tasks for run in group.counted)]
+    without_bounds = leave_out_bounds(groups)
+    charts = [
+        _accuracy(groups),
+        *(_by_task(without_bounds, chart, values) for chart, values in BY_TASK),
+    ]
+    return [chart for chart in charts if chart.curves]
+
+
+def leave_out_bounds(groups: Sequence[Group]) -> list[Group]:
+    """Leave out groups that met in one task what others met in several: they have no place on an axis of tasks."""
+    longest = max((len(group.counted[0].start.task_sizes) for group in groups), default=1)
+    return [group for group in groups if longest == 1 or len(group.counted[0].start.task_sizes) > 1]
+
+
+def _accuracy(groups: Sequence[Group]) -> Chart:
+    """Accuracy over all seen classes against the number of classes seen."""
+    curves = []
+    for group in groups:
+        places = np.array(group.counted[0].num_classes_seen, dtype=np.float64)
+        curves.append(_curve(group.label, places, [100 * _known(run, lambda task: task.seen) for run in group.counted]))
+    note = "Share of the test images of all classes seen so far that are named rightly."
+    return Chart("accuracy", "Incremental accuracy", note, "classes seen", "accuracy (%)", "percent", tuple(curves))
+
+
+def _by_task(groups: Sequence[Group], chart: Chart, values: Callable[[RunRecord], FloatArray]) -> Chart:
+    """Fill a figure with one curve over the tasks for each group in which something was measured."""
+    curves = []
+    for group in groups:
+        rows = [values(run) for run in group.counted]
+        # A single task has nothing to forget, and all() of nothing is true.
+        if not any(np.isnan(row).all() for row in rows):
+            places = np.arange(1, max(map(len, rows)) + 1, dtype=np.float64)
+            curves.append(_curve(group.label, places, rows))
+    return replace(chart, curves=tuple(curves))
+
+
+def _curve(label: str, places: FloatArray, rows: Sequence[FloatArray]) -> Curve:
+    """The mean of the seeds' rows, as far as all of them go, and their standard deviation."""
+    shortest = min(map(len, rows))
+    values_SN = np.stack([row[:shortest] for row in rows])
+    deviations = tuple(values_SN.std(axis=0, ddof=1).tolist()) if len(rows) > 1 else None
+    return Curve(label, tuple(places[:shortest].tolist()), tuple(values_SN.mean(axis=0).tolist()), deviations)
+
+
+def _known(run: RunRecord, value: Callable[[TaskEvent], float | None]) -> FloatArray:
+    """A value of every task, NaN where it was not measured."""
+    values = [value(task) for task in run.tasks]
+    return np.array([np.nan if each is None else each for each in values], dtype=np.float64)
+
+
+def _each(value: Callable[[TaskEvent], float | None]) -> Callable[[RunRecord], FloatArray]:
+    """A value of every task as a function of the run."""
+    return lambda run: _known(run, value)
+
+
+BY_TASK: tuple[tuple[Chart, Callable[[RunRecord], FloatArray]], ...] = (
+    (
+        Chart(
+            name="new-task",
+            title="New tasks",
+            note="Accuracy on each task directly after it was learnt.",
+            across="task",
+            upward="accuracy (%)",
+            unit="percent",
+            curves=(),
+            summary="mean",
+        ),
+        lambda run: 100 * new_task_accuracy(run_matrix(run)),
+    ),
+    (
+        Chart(
+            name="forgetting",
+            title="Forgotten by the end",
+            note="How far each task has fallen from its best accuracy, in points.",
+            across="task",
+            upward="forgotten (points)",
+            unit="points",
+            curves=(),
+            summary="mean",
+        ),
+        lambda run: 100 * forgotten(run_matrix(run)),
+    ),
+    (
+        Chart(
+            name="capacity",
+            title="Share of the adapter in use",
+            note="Claimed by all tasks so far.",
+            across="task",
+            upward="coordinates (%)",
+            unit="percent",
+            curves=(),
+        ),
+        lambda run: 100 * _known(run, lambda task: task.capacity_used),
+    ),
+    (
+        Chart(
+            name="stored",
+            title="Numbers stored beside the backbone",
+            note="After each task, masks aside.",
+            across="task",
+            upward="numbers",
+            unit="numbers",
+            curves=(),
+        ),
+        _each(lambda task: task.num_stored),
+    ),
+    (
+        Chart(
+            name="learn-time",
+            title="Time to learn",
+            note="Each task by itself.",
+            across="task",
+            upward="time per task (s)",
+            unit="seconds",
+            curves=(),
+            summary="mean",
+        ),
+        _each(lambda task: task.learn_seconds),
+    ),
+    (
+        Chart(
+            name="evaluate-time",
+            title="Time to evaluate",
+            note="On the test images of all classes seen so far.",
+            across="task",
+            upward="time per evaluation (s)",
+            unit="seconds",
+            curves=(),
+        ),
+        _each(lambda task: task.evaluate_seconds),
+    ),
+    (
+        Chart(
+            name="memory",
+            title="Peak memory",
+            note="Of the process so far, or of a GPU's tensors during the task.",
+            across="task",
+            upward="memory (GB)",
+            unit="gigabytes",
+            curves=(),
+            summary="most",
+        ),
+        lambda run: _known(run, lambda task: task.peak_memory) / 1e9,
+    ),
+)

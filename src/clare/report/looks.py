@@ -1,0 +1,43 @@
+"""The look of each method, the same in every figure: a colour, a marker and a dash."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clare.report.compare import DEFAULT_REFERENCE
+from clare.report.groups import Group
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart, without its yellow, which is too faint on white.
+COLOURS = ("#d55e00", "#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#4d4d4d")
+COLOURS_ON_DARK = ("#ff8a3d", "#4a9fe0", "#2cc79b", "#f2b632", "#9ad7ff", "#e8a0c8", "#c4c9d1")
+EMPHASIS = COLOURS[0]
+NUM_MARKERS = 7
+DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2.5), (1.6, 2), (7, 2, 1.6, 2))
+"""Lengths of strokes and gaps in units of the line, one pattern after another; the first is solid."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn; CLARE is strong."""
+
+    colour: int
+    marker: int
+    dash: int
+    is_strong: bool
+
+
+def looks_of(groups: Sequence[Group]) -> dict[str, Look]:
+    """Give each group its look by label: CLARE has the first colour, the others are told apart by three means."""
+    looks: dict[str, Look] = {}
+    num_own = num_others = 0
+    for group in groups:
+        if group.method == DEFAULT_REFERENCE:
+            turn = num_own % (NUM_MARKERS * len(DASHES))
+            looks[group.label] = Look(0, turn % NUM_MARKERS, turn % len(DASHES), True)
+            num_own += 1
+        else:
+            num_colours = len(COLOURS) - 1
+            turn, colour = divmod(num_others, num_colours)
+            # Six colours and seven markers: a pair comes again only after forty-two methods.
+            looks[group.label] = Look(1 + colour, (num_others + 1) % NUM_MARKERS, turn % len(DASHES), False)
+            num_others += 1
+    return looks

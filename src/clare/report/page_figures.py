@@ -1,0 +1,195 @@
+"""The figures of the page: curves with their legends and numbers, heat maps, histograms."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from clare.report.charts import Chart, Curve, leave_out_bounds, make_charts, shown
+from clare.report.grids import Grid, accuracy_grids, claims_grid, movement_histograms
+from clare.report.groups import Group, Standing, group_runs
+from clare.report.looks import Look, looks_of
+from clare.report.pieces import folded, section, table
+from clare.report.record import RunRecord
+from clare.report.standings import NO_HEAD
+from clare.report.svg import draw_chart, draw_swatch, value_text
+from clare.report.svg_grids import describe_histogram, draw_grid, draw_histogram, draw_scale
+from clare.report.tables import NONE, Sheet
+
+LARGE = "accuracy"
+LEGENDS = {"last": "after the last task", "mean": "mean over tasks", "most": "at most"}
+COSTS = ("stored", "learn-time", "evaluate-time", "memory")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Everything that the figures of a page share."""
+
+    heads: Mapping[str, Sequence[Standing]]
+    groups: Sequence[Group]
+    looks: Mapping[str, Look]
+    charts: Mapping[str, Chart]
+    keys: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds among which a reader can choose: all, or none where no method has several."""
+        several = any(len(group.counted) > 1 for group in self.groups)
+        return sorted({seed for group in self.groups for seed in group.seeds}) if several else []
+
+    @classmethod
+    def of(cls, runs: Sequence[RunRecord], ranking: Mapping[str, Sequence[Standing]]) -> "Figures":
+        """Draw up all charts; a method looks the same in each, and groups stand as they rank."""
+        looks = looks_of(group_runs(runs))
+        groups = [each.group for standings in ranking.values() for each in standings]
+        charts = {chart.name: chart for chart in make_charts(groups)}
+        return cls(ranking, groups, looks, charts, {label: index for index, label in enumerate(looks)})
+
+
+def accuracy_section(figures: Figures) -> str:
+    """The one figure that says most."""
+    return section("accuracy", "Incremental accuracy", _charts(figures, [LARGE]))
+
+
+def tasks_section(figures: Figures) -> str:
+    """What is learnt and what is forgotten, task by task."""
+    return section("tasks", "Learning and forgetting", _charts(figures, ["new-task", "forgetting"]))
+
+
+def capacity_section(figures: Figures) -> str:
+    """How the adapter fills up, where, and how its coordinates were chosen."""
+    cards = [_chart(figures, figures.charts["capacity"])] if "capacity" in figures.charts else []
+    cards += [_claims(figures, grid) for group in figures.groups if (grid := claims_grid(group))]
+    drawn = f'<div class="charts">{"".join(cards)}</div>' if cards else ""
+    return section("capacity", "Capacity", drawn + _histograms(figures))
+
+
+def costs_section(figures: Figures) -> str:
+    """What is stored, how long it takes, how much memory it needs."""
+    return section("costs", "Cost", _charts(figures, COSTS))
+
+
+def _charts(figures: Figures, names: Sequence[str]) -> str:
+    """Some charts side by side, as far as there are any."""
+    drawn = [_chart(figures, figures.charts[name]) for name in names if name in figures.charts]
+    return f'<div class="charts">{"".join(drawn)}</div>' if drawn else ""
+
+
+def _chart(figures: Figures, chart: Chart) -> str:
+    """A figure with its caption, its legend and its numbers."""
+    # The section's heading is the large figure's title, and its caption explains the bands of all.
+    is_large = chart.name == LARGE
+    title = "" if is_large else f"<h3>{escape(chart.title)}</h3>"
+    has_bands = is_large and any(curve.deviations for curve in chart.curves)
+    band = " Bands, here and below, are one standard deviation over seeds." if has_bands else ""
+    caption = f"<figcaption>{title}<p>{escape(chart.note)}{band}</p></figcaption>"
+    return (
+        f'<figure class="chart{" large" if is_large else ""}" id="figure-{chart.name}">{caption}'
+        f'<div class="plot">{draw_chart(chart, figures.looks, figures.keys)}</div>'
+        f"{_legend(figures, chart)}{folded('Numbers', table(_numbers(chart)), kind='numbers')}</figure>"
+    )
+
+
+def _legend(figures: Figures, chart: Chart) -> str:
+    """The methods by head, the highest first, each with the number that stands for its curve."""
+    curves = {curve.label: curve for curve in chart.curves}
+    parts = [f'<li class="what">{LEGENDS[chart.summary]}</li>']
+    for head, standings in figures.heads.items():
+        own = [curves[each.group.label] for each in standings if each.group.label in curves]
+        if own and len(figures.heads) > 1:
+            parts.append(f'<li class="head">{escape(head or NO_HEAD)}</li>')
+        parts += [_entry(figures, chart, curve) for curve in sorted(own, key=chart.summarised, reverse=True)]
+    return f'<ul class="legend">{"".join(parts)}</ul>'
+
+
+def _entry(figures: Figures, chart: Chart, curve: Curve) -> str:
+    """One method in a legend."""
+    look = figures.looks[curve.label]
+    strong = ' class="strong"' if look.is_strong else ""
+    return (
+        f'<li{strong}><button type="button" data-key="{figures.keys[curve.label]}">{draw_swatch(look)}'
+        f"<span>{escape(curve.label)}</span><b>{escape(shown(chart.summarised(curve), chart.unit))}</b></button></li>"
+    )
+
+
+def _numbers(chart: Chart) -> Sheet:
+    """All values of a figure."""
+    places = sorted({place for curve in chart.curves for place in curve.places})
+    rows = []
+    for curve in chart.curves:
+        known = {place: value_text(chart, curve, index) for index, place in enumerate(curve.places)}
+        rows.append((curve.label, *(known.get(place, NONE) for place in places)))
+    return Sheet("", (chart.across[0].upper() + chart.across[1:], *(f"{place:g}" for place in places)), tuple(rows))
+
+
+def matrix_section(figures: Figures) -> str:
+    """The accuracy matrix of every method, of one seed or as the mean over all."""
+    grids = {group.label: accuracy_grids(group) for group in leave_out_bounds(figures.groups)}
+    drawn = [_matrix(figures, label, each) for label, each in grids.items() if each]
+    if not drawn:
+        return ""
+    lead = "Accuracy after each task (down) on the test images of each task (across), in percent."
+    body = f'{_choice(figures.seeds)}{draw_scale(100)}<div class="grids">{"".join(drawn)}</div>'
+    return section("matrix", "Accuracy matrix", f'<p class="lead">{lead}</p>{body}')
+
+
+def choice_style(figures: Figures) -> str:
+    """The rules that show the matrices of the chosen seed alone."""
+    values = ("mean", *map(str, figures.seeds))
+    return "".join(
+        f'section:has(#seed-{value}:checked) .cell:not([data-seed="{value}"]) {{ display: none; }}\n'
+        for value in values
+    )
+
+
+def _choice(seeds: Sequence[int]) -> str:
+    """Buttons for the mean and for each seed, which work without the script."""
+    buttons = [("mean", "mean over seeds"), *((str(seed), f"seed {seed}") for seed in seeds)]
+    drawn = "".join(
+        f'<input type="radio" name="seed" id="seed-{value}"{" checked" if value == "mean" else ""}>'
+        f'<label for="seed-{value}">{text}</label>'
+        for value, text in buttons
+    )
+    return f'<fieldset class="choice"><legend>Show</legend>{drawn}</fieldset>' if seeds else ""
+
+
+def _matrix(figures: Figures, label: str, grids: Mapping[int | None, Grid]) -> str:
+    """One method's matrices, of which one is shown."""
+    cells = [f'<div class="cell" data-seed="mean">{draw_grid(grids[None])}</div>']
+    for seed in figures.seeds:
+        drawn = draw_grid(grids[seed]) if seed in grids else '<p class="quiet">no finished run with this seed</p>'
+        cells.append(f'<div class="cell" data-seed="{seed}">{drawn}</div>')
+    return f"<figure>{_name(figures, label)}{''.join(cells)}</figure>"
+
+
+def _name(figures: Figures, label: str, remark: str = "") -> str:
+    """A caption with the method's look."""
+    look = figures.looks[label]
+    strong = ' class="strong"' if look.is_strong else ""
+    note = f"<p>{escape(remark)}</p>" if remark else ""
+    return f"<figcaption{strong}><h3>{draw_swatch(look)}{escape(label)}</h3>{note}</figcaption>"
+
+
+def _claims(figures: Figures, grid: Grid) -> str:
+    """How much of each layer each task claimed."""
+    note = "Share of each layer's coordinates (across) that each task (down) claimed, in percent."
+    name = f"Claimed in each layer by {grid.label}" if len(figures.groups) > 1 else "Claimed in each layer"
+    return (
+        f'<figure class="chart"><figcaption><h3>{escape(name)}</h3><p>{note}</p></figcaption>'
+        f"{draw_scale(grid.top)}{draw_grid(grid)}</figure>"
+    )
+
+
+def _histograms(figures: Figures) -> str:
+    """How far the first stage moved coordinates at some tasks, and which of them were chosen."""
+    drawn = []
+    for group in figures.groups:
+        for each in movement_histograms(group):
+            caption = _name(figures, group.label, f"task {each.task + 1}: {describe_histogram(each)}")
+            drawn.append(f"<figure>{caption}{draw_histogram(each)}</figure>")
+    if not drawn:
+        return ""
+    lead = (
+        "Coordinates by how far the first stage moved them (logarithmic, across). Those at or above the threshold, "
+        "in colour, are the task's; the others went back."
+    )
+    return f'<h3>Sizes of updates</h3><p class="lead">{lead}</p><div class="grids">{"".join(drawn)}</div>'

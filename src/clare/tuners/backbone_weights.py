@@ -1,0 +1,32 @@
+"""A second set of all weights of a frozen ViT in one flat parameter, which stands in for them in a forward pass."""
+
+import math
+
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.func import functional_call
+
+
+class BackboneWeights(nn.Module):
+    """Every scalar of a ViT's parameters, free to move; the ViT keeps its own and has nothing attached to it."""
+
+    def __init__(self, vit: VisionTransformer) -> None:
+        super().__init__()
+        self.shapes = {name: parameter.shape for name, parameter in vit.named_parameters()}
+        self.values = nn.Parameter(flat_weights(vit), requires_grad=False)
+
+    def features(self, vit: VisionTransformer, images: Tensor) -> Tensor:
+        """Return the features that the ViT, whose classifier is dropped, would have with these weights."""
+        features: Tensor = functional_call(vit, self.weights(), (images,))
+        return features
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights by their names in the ViT, split off the flat parameter at once."""
+        parts = torch.split(self.values, [math.prod(shape) for shape in self.shapes.values()])
+        return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+
+def flat_weights(vit: VisionTransformer) -> Tensor:
+    """Return a copy of all parameters of a ViT, one after another."""
+    return torch.cat([parameter.detach().flatten() for parameter in vit.parameters()])

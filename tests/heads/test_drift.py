@@ -1,0 +1,71 @@
+"""The drift of earlier classes is told from the images at hand, and only as far as they can tell it."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from clare.heads.drift import fit_drift, moved, stretched
+
+
+def drawn(num_classes: int, per_class: int, size: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return features around class centres, and their labels."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = 3 * torch.randn(num_classes, size, generator=generator)
+    labels = torch.arange(num_classes).repeat_interleave(per_class)
+    return centres[labels] + torch.randn(len(labels), size, generator=generator), labels
+
+
+def test_a_common_shift_is_found_and_applied_to_classes_that_were_not_seen() -> None:
+    before, labels = drawn(6, 40, 5, seed=0)
+    shift = torch.tensor([1.0, -2.0, 0.0, 0.5, 3.0])
+    drift = fit_drift(before, before + shift, labels)
+    elsewhere = torch.randn(4, 5, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(moved(elsewhere, drift), elsewhere + shift, rtol=0, atol=1e-4)
+
+
+def test_a_linear_map_is_found_for_means_and_covariances() -> None:
+    before, labels = drawn(10, 50, 4, seed=2)
+    generator = torch.Generator().manual_seed(3)
+    slope = 0.3 * torch.randn(4, 4, generator=generator)
+    drift = fit_drift(before, before + before @ slope, labels)
+    mean, factor = torch.randn(1, 4, generator=generator), torch.randn(1, 4, 4, generator=generator)
+    torch.testing.assert_close(moved(mean, drift), mean + mean @ slope, rtol=0, atol=0.05)
+    map_ = torch.eye(4) + slope
+    covariance = stretched(factor, drift)[0] @ stretched(factor, drift)[0].T
+    torch.testing.assert_close(covariance, map_.T @ (factor[0] @ factor[0].T) @ map_, rtol=0.05, atol=0.05)
+
+
+def test_moves_that_tell_nothing_of_other_classes_are_not_carried_over() -> None:
+    before, labels = drawn(4, 30, 6, seed=4)
+    generator = torch.Generator().manual_seed(5)
+    # Each class goes its own way, and the ways of all classes cancel.
+    ways = 5 * torch.randn(2, 6, generator=generator)
+    after = before + torch.stack([ways[0], -ways[0], ways[1], -ways[1]])[labels]
+    features = torch.randn(3, 6, generator=generator)
+    drift = fit_drift(before, after, labels)
+    assert (moved(features, drift) - features).norm() < 0.5 * ways.norm()
+
+
+def test_one_class_alone_tells_nothing() -> None:
+    before = torch.randn(20, 3, generator=torch.Generator().manual_seed(6))
+    drift = fit_drift(before, before + 1, torch.zeros(20, dtype=torch.int64))
+    assert torch.equal(moved(before, drift), before)
+
+
+@given(seed=st.integers(0, 1000), num_classes=st.integers(2, 7))
+def test_features_that_stay_move_nothing(seed: int, num_classes: int) -> None:
+    before, labels = drawn(num_classes, 5, 4, seed)
+    drift = fit_drift(before, before, labels)
+    torch.testing.assert_close(moved(before, drift), before)
+    factors = torch.eye(4).expand(2, 4, 4)
+    torch.testing.assert_close(stretched(factors, drift), factors.clone())
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_fewer_images_than_features_and_equal_images_give_finite_drifts(size: int) -> None:
+    before = torch.ones(4, size)
+    drift = fit_drift(before, before + 0.5, torch.tensor([0, 0, 1, 1]))
+    assert all(value.isfinite().all() for value in drift.values())
+    torch.testing.assert_close(moved(before, drift), before + 0.5)

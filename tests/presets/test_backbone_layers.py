@@ -1,0 +1,73 @@
+"""A backbone is laid over a preset by its name or its file."""
+
+from pathlib import Path
+
+import pytest
+
+from clare.cli.tune import tuned_preset
+from clare.errors import SettingsError
+from clare.methods import METHODS
+from clare.presets.load import backbone_names, make_experiment, preset_names, read_preset, with_backbone
+
+
+@pytest.mark.parametrize("backbone", backbone_names())
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_packaged_backbone_goes_over_a_preset_with_every_method(backbone: str, method: str) -> None:
+    experiment = make_experiment(f"cifar100-10x10+{backbone}", method)
+    assert experiment.name == f"cifar100-10x10+{backbone}"
+    assert experiment.description == make_experiment("cifar100-10x10", method).description
+
+
+def test_only_what_the_layer_names_changes() -> None:
+    plain, layered = make_experiment("cub200-50x4"), make_experiment("cub200-50x4+vits14-112")
+    assert (layered.transforms.image_size, plain.transforms.image_size) == (112, 224)
+    assert layered.backbone.name == "vit_small_patch14_dinov2"
+    assert layered.stream == plain.stream
+    assert layered.data == plain.data
+
+
+def test_a_file_can_be_laid_over_and_its_settings_win(tmp_path: Path) -> None:
+    layer = tmp_path / "mine.toml"
+    layer.write_text('[backbone]\nweights = "random"\n[methods.clare]\nlearning_rate = 0.5\n')
+    experiment = make_experiment(with_backbone("quickdraw", str(layer)), "clare")
+    assert experiment.name == "quickdraw+mine"
+    assert experiment.backbone.weights == "random"
+    assert experiment.method["learning_rate"] == 0.5
+    assert experiment.method["probe_epochs"] == make_experiment("quickdraw", "clare").method["probe_epochs"]
+
+
+def test_without_a_backbone_the_preset_is_itself() -> None:
+    assert with_backbone("quickdraw", None) == "quickdraw"
+
+
+def test_a_file_whose_name_has_a_plus_is_one_preset(tmp_path: Path) -> None:
+    path = tmp_path / "a+b.toml"
+    path.write_text('extends = "quickdraw"\n')
+    assert read_preset(str(path))["name"] == "a+b"
+
+
+def test_an_unknown_backbone_is_named_with_the_nearest() -> None:
+    with pytest.raises(SettingsError, match=r"no backbone preset 'vits14' \(did you mean 'vits14-112'\?\)"):
+        make_experiment("quickdraw+vits14")
+
+
+def test_a_tuned_preset_extends_preset_and_backbone_together(tmp_path: Path) -> None:
+    layer = tmp_path / "mine.toml"
+    layer.write_text('[backbone]\nweights = "random"\n')
+    tuned = tmp_path / "tuned.toml"
+    tuned.write_text(tuned_preset(f"quickdraw+{layer}", {"clare": {"learning_rate": 0.3}}))
+    experiment = make_experiment(str(tuned), "clare")
+    assert experiment.backbone.weights == "random"
+    assert experiment.method["learning_rate"] == 0.3
+
+
+def test_a_layer_that_extends_the_preset_it_belongs_to_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "circle.toml"
+    path.write_text(f'extends = "quickdraw+{path}"\n')
+    with pytest.raises(SettingsError, match="extends itself"):
+        read_preset(str(path))
+
+
+def test_the_lists_of_presets_and_backbones_are_apart() -> None:
+    assert "vits14-112" in backbone_names()
+    assert not set(backbone_names()) & set(preset_names())

@@ -1,0 +1,297 @@
+"""From run folders to results/: what is kept, what is left out, and where it goes."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clare.errors import RunError
+from clare.presets.load import make_experiment
+from clare.report.groups import rank
+from clare.report.record import read_run
+
+Script = Callable[[str], ModuleType]
+WriteRun = Callable[..., Path]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def collect(script: Script) -> ModuleType:
+    """Return the module under test."""
+    return script("collect_results")
+
+
+@pytest.fixture(scope="session")
+def files(script: Script) -> ModuleType:
+    """Return the module that reads and writes results."""
+    return script("result_files")
+
+
+def preset_of(method: str = "clare", *overrides: str, seed: int = 1993) -> dict[str, Any]:
+    """Return a preset of the package as a run writes it down."""
+    return make_experiment("quickdraw", method, overrides, seed).model_dump(mode="json")
+
+
+def only(folder: Path) -> Path:
+    """Return the one result below a folder."""
+    (path,) = folder.rglob("*.json")
+    return path
+
+
+def test_a_run_becomes_one_small_file_with_its_figures(
+    collect: ModuleType, write_run: WriteRun, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path / "run", preset=preset_of())
+    assert collect.main([str(folder), "--results", str(tmp_path / "results")]) == []
+    path = only(tmp_path / "results")
+    assert path == tmp_path / "results/runs/quickdraw/clare-1993.json"
+    result, run = json.loads(path.read_text()), read_run(folder)
+    assert result["seen_accuracy"] == pytest.approx([task.seen for task in run.tasks], abs=1e-6)
+    assert [len(row) for row in result["accuracy_matrix"]] == [1, 2, 3]
+    assert result["accuracy_matrix"][2] == [round(value, 4) for value in run.tasks[2].per_task]
+    assert result["final_accuracy"] == result["seen_accuracy"][-1]
+    assert result["new_task_accuracy"] == pytest.approx(np.mean([task.new for task in run.tasks]), abs=1e-5)
+    assert result["seconds"] == {"learn": [10.0] * 3, "evaluate": [1.0] * 3}
+    assert (result["num_trained"], result["num_stored"][-1], result["passes_per_image"]) == (1200, 3600, 2)
+    assert result["command"] == "clare train quickdraw --method clare --seed 1993"
+    assert result["environment"]["torch"] == "2.15.0"
+    assert result["settings"]["method"]["sparsity"] == 0.95
+    assert result["started"] == "2001-09-09T01:46:40+00:00"
+    assert result["head"] == read_run(folder).head != ""
+    assert len(path.read_text().splitlines()) < 200
+
+
+def test_a_result_ranks_as_the_run_it_was_made_of(
+    collect: ModuleType, files: ModuleType, write_run: WriteRun, tmp_path: Path
+) -> None:
+    folders = [
+        write_run(tmp_path / f"{method}-{seed}", method, skill=skill, seed=seed, preset=preset_of(method, seed=seed))
+        for method, skill in (("clare", 0.9), ("finetune", 0.7))
+        for seed in (1, 2)
+    ]
+    assert collect.main([*map(str, folders), "--results", str(tmp_path / "results")]) == []
+    stored = files.read_results(tmp_path / "results/runs")["quickdraw"]
+    assert [run.label for run in stored] == ["clare", "clare", "finetune", "finetune"]
+    of_runs, of_results = (
+        [(each.group.label, each.interval, each.group.figures) for each in next(iter(rank(runs).values()))]
+        for runs in ([read_run(folder) for folder in folders], stored)
+    )
+    assert len(of_runs) == 2
+    assert of_runs[1][1] is not None
+    for (label, interval, figures), (again, interval_again, figures_again) in zip(of_runs, of_results, strict=True):
+        assert (label, interval) == (again, interval_again)
+        for name, spread in figures.items():
+            assert figures_again[name] == pytest.approx(spread, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ((), "clare-1993.json"),
+        (("method.mask=random",), "clare-mask=random-1993.json"),
+        (("method.head.strategy=prototype",), "clare-head.strategy=prototype-1993.json"),
+        (
+            ("method.two_stage=false", "method.capacity_aware=false"),
+            "clare-capacity_aware=false,two_stage=false-1993.json",
+        ),
+        # What does not differ from the preset, and what only says where it is computed, is no variant.
+        (("method.mask=learnt", "engine.compile=off", "engine.device=cpu", "data.root=/mnt/sets"), "clare-1993.json"),
+        (("stream.train_per_class=10",), "clare-stream.train_per_class=10-1993.json"),
+        (("backbone.weights=/mnt/vit.safetensors",), "clare-backbone.weights=vit.safetensors-1993.json"),
+    ],
+)
+def test_a_variant_is_named_by_what_differs_from_the_preset(
+    collect: ModuleType, write_run: WriteRun, tmp_path: Path, overrides: tuple[str, ...], name: str
+) -> None:
+    folder = write_run(tmp_path / "run", preset=preset_of("clare", *overrides))
+    collect.main([str(folder), "--results", str(tmp_path / "results")])
+    assert only(tmp_path / "results").name == name
+
+
+def test_a_variant_of_a_preset_not_found_here_is_named_by_its_overrides(
+    collect: ModuleType, write_run: WriteRun, tmp_path: Path
+) -> None:
+    preset = preset_of("clare", "method.head.scale=10", "engine.compile=off", "method.mask=random") | {"name": "mine"}
+    folder = write_run(tmp_path / "run", preset=preset)
+    collect.main([str(folder), "--results", str(tmp_path / "results")])
+    assert only(tmp_path / "results") == tmp_path / "results/runs/mine/clare-head.scale=10.0,mask=random-1993.json"
+
+
+def test_no_path_of_the_machine_is_kept(collect: ModuleType, write_run: WriteRun, tmp_path: Path) -> None:
+    overrides = (
+        "data.root=/mnt/some where/cifar100",
+        "data.cache=~/.cache/clare",
+        'backbone.weights="../lab/folder/vit.safetensors"',
+    )
+    preset = preset_of("clare", *overrides)
+    folder = write_run(tmp_path / "run", preset=preset)
+    assert collect.main([str(folder), "--results", str(tmp_path / "results")]) == []
+    text = only(tmp_path / "results").read_text()
+    result = json.loads(text)
+    assert result["settings"]["data"]["root"] == "cifar100"
+    assert result["settings"]["backbone"]["weights"] == "vit.safetensors"
+    assert result["settings"]["overrides"] == [
+        "data.root=cifar100",
+        "data.cache=clare",
+        "backbone.weights=vit.safetensors",
+    ]
+    for word in ("/mnt", "some where", "lab", "~", str(tmp_path), "/.cache"):
+        assert word not in re.sub(r'"(right|classes)": .*', "", text)
+
+
+PART = st.from_regex(r"[a-z][a-z0-9_.-]{0,6}", fullmatch=True)
+
+
+@given(st.sampled_from(["/", "~/", "../", "./"]), st.lists(PART, min_size=1, max_size=4))
+def test_a_path_anywhere_leaves_its_last_part(files: ModuleType, start: str, parts: list[str]) -> None:
+    path = start + "/".join(parts)
+    preset = {
+        "data": {"root": path, "names": [f"at {path}"]},
+        "backbone": {"name": "hub/vit", "weights": path},
+        "overrides": [f"backbone.weights={path}", f"other.key='{path}'", "method.mask=random"],
+        "error": f"could not read {path}",
+    }
+    last = parts[-1]
+    assert files.without_paths(preset) == {
+        "data": {"root": last, "names": [f"at {last}"]},
+        "backbone": {"name": "hub/vit", "weights": last},
+        "overrides": [f"backbone.weights={last}", f"other.key={last}", "method.mask=random"],
+        "error": f"could not read {last}",
+    }
+
+
+def test_figures_on_validation_images_stay_apart(collect: ModuleType, write_run: WriteRun, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", preset=preset_of("clare", "stream.evaluate_on=validation"))
+    collect.main([str(folder), "--results", str(tmp_path / "results")])
+    assert only(tmp_path / "results") == tmp_path / "results/validation/quickdraw/clare-1993.json"
+
+
+def test_an_unfinished_run_is_refused_and_the_others_are_kept(
+    collect: ModuleType, write_run: WriteRun, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "all/cut", num_tasks=2, preset=preset_of())
+    write_run(tmp_path / "all/done", "finetune", preset=preset_of("finetune"))
+    (sentence,) = collect.main([str(tmp_path / "all"), "--results", str(tmp_path / "results")])
+    assert re.search(r"cut ended after 2 of 3 tasks; finish it", sentence)
+    assert only(tmp_path / "results").name == "finetune-1993.json"
+
+
+def test_one_experiment_twice_is_refused(collect: ModuleType, write_run: WriteRun, tmp_path: Path) -> None:
+    folders = [str(write_run(tmp_path / name, preset=preset_of())) for name in ("one", "two")]
+    (sentence,) = collect.main([*folders, "--results", str(tmp_path / "results")])
+    assert "are the same experiment; collect one of them" in sentence
+
+
+def test_no_folder_is_told_in_a_sentence(collect: ModuleType, tmp_path: Path) -> None:
+    (sentence,) = collect.main([str(tmp_path / "nothing"), "--results", str(tmp_path / "results")])
+    assert sentence.startswith("there is no folder")
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned/tune.json").write_text("{}")
+    (sentence,) = collect.main([str(tmp_path / "tuned"), "--results", str(tmp_path / "results")])
+    assert "is not what `clare tune` writes" in sentence
+
+
+def changed(method: str, seed: int, section: str, key: str, value: Any, *overrides: str) -> dict[str, Any]:
+    """Return a preset in which a value was changed in its file."""
+    preset = preset_of(method, *overrides, seed=seed) | {"name": "mine"}
+    preset[section][key] = value
+    return preset
+
+
+@pytest.mark.parametrize(
+    ("method", "preset", "sentence"),
+    [
+        ("clare", changed("clare", 2, "method", "learning_rate", 0.7), r"clare-2\.json .* in method\.learning_rate,"),
+        (
+            "clare",
+            changed("clare", 1, "method", "learning_rate", 0.7, "method.mask=random"),
+            r"clare-mask=random-1\.json and clare-1\.json of mine differ in method\.learning_rate, which their names",
+        ),
+        ("ease", changed("ease", 1, "stream", "increment", 5), r"clare-1\.json .* differ in stream\.increment,"),
+        ("ease", changed("ease", 1, "method", "learning_rate", 0.7), None),
+        ("clare", changed("clare", 1, "method", "mask", "random", "method.mask=random"), None),
+        ("clare", changed("clare", 2, "engine", "compile", "off"), None),
+        ("clare", changed("clare", 2, "method", "a_new_setting", 3), None),
+    ],
+)
+def test_runs_that_differ_unsaid_do_not_stand_in_one_table(
+    collect: ModuleType,
+    files: ModuleType,
+    write_run: WriteRun,
+    tmp_path: Path,
+    method: str,
+    preset: dict[str, Any],
+    sentence: str | None,
+) -> None:
+    first = write_run(tmp_path / "one", preset=preset_of("clare", seed=1) | {"name": "mine"})
+    second = write_run(tmp_path / "two", method, preset=preset)
+    collect.main([str(first), str(second), "--results", str(tmp_path / "results")])
+    if sentence is None:
+        assert len(files.read_results(tmp_path / "results/runs")["mine"]) == 2
+    else:
+        with pytest.raises(RunError, match=sentence):
+            files.read_results(tmp_path / "results/runs")
+
+
+def test_a_run_without_predictions_has_figures_and_no_interval(
+    collect: ModuleType, files: ModuleType, write_run: WriteRun, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path / "run", preset=preset_of())
+    for path in (folder / "predictions").iterdir():
+        path.unlink()
+    assert collect.main([str(folder), "--results", str(tmp_path / "results")]) == []
+    run = files.read_result(only(tmp_path / "results"))
+    assert len(run.tasks) == 3
+    with pytest.raises(RunError, match="holds no answers; collect the run again"):
+        _ = run.evaluations
+
+
+def test_a_damaged_result_is_told_in_a_sentence(files: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "clare-1.json"
+    for text in ("{", "[]", '{"preset": "x"}'):
+        path.write_text(text)
+        with pytest.raises(RunError, match=r"clare-1\.json is no result of a run .*; collect the run again"):
+            files.read_result(path)
+
+
+def test_the_trials_of_a_tuning_are_copied_without_paths(collect: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-tune"
+    folder.mkdir()
+    trials = [
+        {"method": "clare", "settings": {"learning_rate": 0.1}, "final_accuracy": 0.5},
+        {"method": "clare", "settings": {"learning_rate": 9.0}, "error": "could not write /mnt/run/x.json; free space"},
+    ]
+    tuned = {
+        "preset": "cifar+/mnt/lab/vits.toml",
+        "overrides": ["data.root=/mnt/data"],
+        "trials": trials,
+        "chosen": {"clare": {"learning_rate": 0.1}},
+    }
+    (folder / "tune.json").write_text(json.dumps(tuned))
+    assert collect.main([str(folder), "--results", str(tmp_path / "results")]) == []
+    path = tmp_path / "results/tuning/cifar-tune.json"
+    assert "/mnt" not in path.read_text()
+    copy = json.loads(path.read_text())
+    assert (copy["preset"], copy["overrides"]) == ("cifar+vits", ["data.root=data"])
+    assert copy["trials"][0] == trials[0]
+
+
+def test_all_runs_go_into_one_file_with_their_differences(
+    collect: ModuleType, write_run: WriteRun, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "all/clare", preset=preset_of())
+    write_run(tmp_path / "all/finetune", "finetune", skill=0.6, preset=preset_of("finetune"))
+    words = [str(tmp_path / "all"), "--into", str(tmp_path / "demo.json"), "--command", "make run"]
+    assert collect.main(words) == []
+    kept, demo = json.loads((tmp_path / "demo.json").read_text()), ROOT / "results" / "quickdraw_demo.json"
+    assert list(kept) == list(json.loads(demo.read_text()))
+    assert kept["methods"]["finetune"]["difference_to_clare"]["final_accuracy"][0] < 0
+    with pytest.raises(SystemExit):
+        collect.main([str(tmp_path / "all"), "--into", str(tmp_path / "demo.json")])
