@@ -66,6 +66,8 @@ def collect_trials(folder: Path, results: Path) -> Path:
         raise RunError(f"{folder / TUNED} is not what `clare tune` writes ({error!r}); tune again") from None
     copy = {**without_paths(trials), "preset": preset}
     refuse_paths(copy, folder)
+    if path.is_file() and (other := json.loads(path.read_bytes())["preset"]) != preset:
+        raise RunError(f"{path} holds the trials of {other}, not of {preset}; give the folder another name")
     write_result(path, copy)
     return path
 

@@ -117,7 +117,7 @@ class Board:
     @property
     def family(self) -> str:
         """The data set and the backbone, without the cut into tasks."""
-        return re.sub(r"-\d+x\d+", "", self.preset)
+        return re.sub(r"-\d+x\d+", "", self.base) + self.preset.removeprefix(self.base)
 
     @property
     def num_tasks(self) -> int:

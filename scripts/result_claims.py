@@ -3,7 +3,7 @@
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,8 +26,8 @@ AIM_LEAD = {10: 0.04, 50: 0.06}
 
 RULE = (
     "A difference holds when its 95 % interval over test images lies above 0, does not hold when it lies below, and is "
-    "undecided when it includes 0; without an interval its sign decides. A claim about several rivals is measured when "
-    "all of them were. An aim is reached when the mean reaches it."
+    "undecided when it includes 0; without an interval its sign decides. A claim about several rivals holds "
+    "when it holds against each, and is measured when all of them were. An aim is reached when the mean reaches it."
 )
 
 
@@ -116,9 +116,7 @@ def _nothing() -> tuple[Finding, ...]:
 def _decide(boards: Sequence[Board], decide: Decide, streams: Sequence[str]) -> Iterator[Finding]:
     """Yield what each stream says, one that was not run included."""
     for stream in streams:
-        findings = [
-            finding for board in boards if re.match(rf"{re.escape(stream)}\b", board.base) for finding in decide(board)
-        ]
+        findings = [finding for board in boards if _is_on(board, stream) for finding in decide(board)]
         yield from findings or [Finding(stream, "", "not measured")]
 
 
@@ -151,14 +149,26 @@ def _ranpac(board: Board) -> Iterator[Finding]:
 
 
 def _lead(board: Board, ours: Kind, rivals: Sequence[Kind], num_rivals: int) -> Finding:
-    """Say how far CLARE is ahead of the best rival; with rivals missing it can be behind, but not ahead of all."""
+    """Say how far CLARE is ahead of the best rival, and judge it against each: who is ahead of all is ahead of each.
+
+    With rivals missing it can be behind, but not ahead of all.
+    """
     best = max(rivals, key=lambda kind: kind.final)
-    found = difference(ours, best)
-    verdict = judge(found)
+    figures = f"{_score(ours)}, best: {_score(best)}, {_points(difference(ours, best))}"
+    against = {kind.label: judge(difference(ours, kind)) for kind in rivals}
+    verdict = _weakest(against.values())
+    if verdict != against[best.label]:
+        figures += f"; {verdict} against {', '.join(label for label in against if against[label] == verdict)}"
     if len(rivals) < num_rivals and verdict != "does not hold":
         verdict = "not measured"
     measured = f"; {len(rivals)} of {num_rivals} rivals measured" if num_rivals > 1 else ""
-    return Finding(board.preset, f"{_score(ours)}, best: {_score(best)}, {_points(found)}{measured}", verdict)
+    return Finding(board.preset, f"{figures}{measured}", verdict)
+
+
+def _weakest(verdicts: Collection[Verdict]) -> Verdict:
+    """Return the verdict on a claim that needs all of these: one refutation refutes it, one gap leaves it open."""
+    order: tuple[Verdict, ...] = ("does not hold", "not measured", "undecided", "holds")
+    return next(verdict for verdict in order if verdict in verdicts)
 
 
 def _equals(board: Board, ours: Kind) -> list[Kind]:
@@ -221,10 +231,7 @@ def _no_mask(board: Board) -> Iterator[Finding]:
             parts.append(
                 f"learning rate {rate}{head}: {frozen.method} {_percent(frozen)}, clare {gain}, none {_minus(loss)}"
             )
-            both = {judge(gain), judge(loss)}
-            verdicts.append(
-                next(word for word in ("not measured", "does not hold", "undecided", "holds") if word in both)
-            )
+            verdicts.append(_weakest([judge(gain), judge(loss)]))
     if parts:
         best = next(word for word in ("holds", "undecided", "does not hold", "not measured") if word in verdicts)
         yield Finding(board.preset, "; ".join(parts), best)
@@ -280,15 +287,16 @@ def _aim_final(board: Board) -> Iterator[Finding]:
 
 
 def _aim_lead(board: Board) -> Iterator[Finding]:
-    """Compare the lead at equal head with what was aimed at."""
+    """Compare the lead over the nearest at equal head with what was aimed at."""
     for kind in filter(None, map(board.find, OURS)):
-        rivals = _equals(board, kind)
-        if rivals:
-            best = max(rivals, key=lambda rival: rival.final)
-            found = difference(kind, best)
+        leads = [(difference(kind, rival), rival) for rival in _equals(board, kind)]
+        if leads:
+            found, nearest = min(leads, key=lambda lead: lead[0].mean if lead[0] else math.inf)
             aim = AIM_LEAD[_tasks(board)]
-            verdict: Verdict = "not measured" if found is None else "holds" if found.mean >= aim else "does not hold"
-            figures = f"{_score(kind)}, best: {_score(best)}, {_points(found)}, aim {100 * aim:.0f}"
+            verdict: Verdict = "not measured" if any(lead is None for lead, _ in leads) else "holds"
+            if found and found.mean < aim:
+                verdict = "does not hold"
+            figures = f"{_score(kind)}, nearest: {_score(nearest)}, {_points(found)}, aim {100 * aim:.0f}"
             yield Finding(board.preset, figures, verdict)
 
 

@@ -115,7 +115,8 @@ def _board_parts(board: Board, note: str) -> Iterator[str]:
 
 def _compare_page(board: Board) -> str:
     """The table of `clare compare` from the results of one preset."""
-    runs = [run for kind in _own_kinds(board) for run in kind.runs]
+    board = replace(board, kinds=tuple(_own_kinds(board)))
+    runs = [run for kind in board.kinds for run in kind.runs]
     methods = sorted({run.method for run in runs}, key=lambda name: (name != "clare", name))
     seeds = sorted({run.seed for run in runs})
     command = f"clare compare {board.preset} --methods {','.join(methods)} --seeds {','.join(map(str, seeds))}"

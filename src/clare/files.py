@@ -1,6 +1,7 @@
 """Write files so that a crash leaves either the old content or the new, never a part of it."""
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise RunError(
-            f"could not write {path}: {error.strerror or error}; free some space or choose another folder"
+            f"could not write {path}: {error.strerror or error}; {_remedy(error)}choose another folder"
         ) from error
 
 
@@ -61,3 +62,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read all tensors of a safetensors file onto the CPU."""
     tensors: dict[str, Tensor] = load_file(path)
     return tensors
+
+
+def _remedy(error: OSError) -> str:
+    """Say what may help against a failed write."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space or "
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "make it writable or "
+    return ""

@@ -117,6 +117,22 @@ def test_after_an_interruption_every_point_comes_once(experiment: Experiment, tm
     assert len(cut.points) == len(whole.points)
 
 
+class StopAtTask(Silence):
+    """A listener that stops the run when a task is committed, before anyone after it hears of it."""
+
+    def measured(self, task: Any) -> None:
+        raise Stop
+
+
+def test_a_task_that_was_committed_and_not_told_is_told_later(experiment: Experiment, tmp_path: Path) -> None:
+    sink = Memory()
+    with pytest.raises(Stop), Scalars(sink, "memory", experiment, tmp_path / "run") as scalars:
+        run_experiment(experiment, tmp_path / "run", Together([StopAtTask(), scalars]))
+    assert [step for axis, step, _ in sink.points if axis == "task"] == []
+    train(experiment, tmp_path / "run", sink)
+    assert without_times(sink.points) == told(tmp_path / "run")
+
+
 def read_tensorboard(folder: Path) -> Points:
     """The scalars of a run's event files, as TensorBoard reads them."""
     points: Points = {}
@@ -173,6 +189,7 @@ def no_wandb_left() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_wandb_left")
 def test_wandb_keeps_a_run_offline(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
     from wandb.proto.wandb_internal_pb2 import Record
 
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -182,6 +199,8 @@ def test_wandb_keeps_a_run_offline(experiment: Experiment, tmp_path: Path, monke
         run_experiment(
             experiment, tmp_path / "run", Together(open_loggers(["wandb"], experiment, tmp_path / "run", stack))
         )
+    # The file is another process's, which has written the last of it when it ends.
+    wandb.teardown()
     (path,) = (tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb")
     history: list[dict[str, Any]] = []
     for data in read_log(path.read_bytes()):

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from clare.cli.main import app, main
 from clare.engine.context import Listener
 from clare.engine.run import run_experiment
-from clare.errors import DivergedError
+from clare.errors import DivergedError, SettingsError
 from clare.experiments.catalogue import STUDIES
 from clare.presets.schema import Experiment
 
@@ -138,7 +138,7 @@ def test_a_row_without_a_choice_fails_alone(tiny_preset: Path, tmp_path: Path, m
 
 def test_two_presets_are_two_tables(tiny_preset: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
-    other.write_text(f'extends = "{tiny_preset}"\n[stream]\nincrement = 3\n')
+    other.write_text(f'extends = "{tiny_preset}"\nseed = 7\n[stream]\nincrement = 3\n')
     result = invoke("table7", "--preset", f"{tiny_preset},{other}", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     cells = json.loads((tmp_path / "out" / "table7.json").read_text())["cells"]
@@ -149,6 +149,7 @@ def test_two_presets_are_two_tables(tiny_preset: Path, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "table7.md").read_text()
     assert "**tiny**" in page
     assert "**other**" in page
+    assert "seeds 1993, 7." in page
 
 
 @pytest.mark.slow
@@ -191,7 +192,13 @@ def test_a_killed_experiment_goes_on(
         ("table1 --preset quickdraw --seeds 1,x", "--seeds got 'x', which is no whole number"),
         ("efficiency --preset quickdraw --jobs 2", "efficiency compares times, which runs side by side would spoil"),
         ("table1 --preset quickdraw --set method.epoks=1", "there is no setting 'method.epoks'"),
-        ("table1 --preset quickdraw --set stream.evaluate_on=test", "choices are made on validation images"),
+        ("table1 --preset quickdraw --set stream.evaluate_on=validation", "choices are made on validation images"),
+        ("table1 --preset ,", "--preset got ',', which names no preset; leave it out for the paper's own"),
+        (
+            "table6 --preset quickdraw --set seed=5",
+            "--set seed cannot be used here: every run has one of the seeds 1993,",
+        ),
+        ("figure1 --preset quickdraw --set stream.num_classes=300", "asks for 300 classes and there are 200"),
         ("table3", "the data of imagenet-r-10x20 and omnibenchmark1k-100x10 cannot be used: there is no folder"),
         ("table7", "`clare data imagenet-r-50x4` says where they come from"),
         ("table7", "--preset quickdraw-20x10 runs the experiment on drawings that come with the package"),
@@ -210,6 +217,18 @@ def test_careless_calls_end_in_a_sentence(
     assert printed.err.startswith("error: ")
     assert sentence in printed.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_for_a_folder_is_told_before_anything_runs(tiny_preset: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(SettingsError, match=r"--out got .*notes\.txt, which is a file"):
+        invoke("table7", "--preset", tiny_preset, "--out", tmp_path / "notes.txt")
+
+
+def test_a_preset_that_evaluates_on_validation_images_is_refused(tiny_preset: Path, tmp_path: Path) -> None:
+    (tmp_path / "held.toml").write_text(f'extends = "{tiny_preset}"\n[stream]\nevaluate_on = "validation"\n')
+    with pytest.raises(SettingsError, match=r"`stream\.evaluate_on` is validation for held: figures are measured"):
+        invoke("table7", "--preset", tmp_path / "held.toml", "--out", tmp_path / "out")
 
 
 def test_no_process_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from data_worlds import write_cifar, write_tree
 from clare.data.catalogue import CATALOGUE, Facts
 from clare.data.inventory import Inventory, differences, folder_of, layout_of, take_inventory
 from clare.data.settings import DATASETS, DataSettings
+from clare.data.sources import load_dataset
 from clare.errors import DataError
 
 ADDRESS = re.compile(r"https://[a-z0-9.-]+/\S*")
@@ -67,6 +68,17 @@ def test_cifar100_is_counted_in_both_of_its_forms(tmp_path: Path) -> None:
     other = settings(tmp_path / "other", "cifar100")
     write_tree(tmp_path / "other" / "cifar100")
     assert take_inventory(other) == Inventory(3, 9, 6, tmp_path / "other" / "cifar100")
+
+
+def test_cifar100_is_looked_for_where_a_run_reads_it(tmp_path: Path) -> None:
+    wanted = settings(tmp_path, "cifar100")
+    (tmp_path / "cifar100").mkdir()
+    assert folder_of(wanted) == tmp_path / "cifar-100-python"
+    write_tree(tmp_path / "cifar100")
+    write_cifar(tmp_path / "cifar-100-python", num_classes=5)
+    found = take_inventory(wanted)
+    assert found is not None
+    assert found.num_classes == len(load_dataset(wanted).classes) == 5
 
 
 def test_nothing_and_an_empty_folder_are_nothing(tmp_path: Path) -> None:

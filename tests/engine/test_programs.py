@@ -24,6 +24,7 @@ from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.methods.clare import Clare, ClareSettings
+from clare.methods.clare_plus import ClarePlus, ClarePlusSettings
 from clare.presets.load import make_experiment
 from clare.report.record import read_run
 from clare.steps import Phase
@@ -118,6 +119,18 @@ def test_a_hundred_tasks_need_one_recording_of_each_kind(
     head = {"strategy": "prototype"}
     learnt(context(compile="graph", eval_batch_size=64), tiny_backbone(), stream, epochs=1, probe_epochs=1, head=head)
     assert recordings == ["CapturedStep", "CapturedStep", "CapturedForward"]
+
+
+def test_a_loss_that_gets_more_room_is_recorded_anew(
+    recordings: list[str], context: Callable[..., Context], tiny_backbone: Callable[..., Backbone], tiny_stream: Any
+) -> None:
+    run = context(compile="graph", eval_batch_size=32)
+    method = ClarePlus(tiny_backbone(), ClarePlusSettings.model_validate(SETTINGS), 0)
+    method.prepare(None, 2)
+    for task in tiny_stream(num_tasks=3).tasks:
+        learn_task(run, method, task, NoJournal())
+    # There is no room for earlier rows at first, and then for four, which the third task fills.
+    assert recordings.count("CapturedStep") == 4
 
 
 def test_a_compiler_that_errs_is_found_out(

@@ -88,6 +88,7 @@ def test_the_same_settings_in_other_words_are_the_same_run(make: Make, tmp_path:
     same = make("method.head.scale=20", "seed=1993").model_dump(mode="json")
     assert same["overrides"]
     take_up(tmp_path, same)
+    take_up(tmp_path, {**same, "description": "told in other words"})
 
 
 @pytest.mark.parametrize("writes", [True, False])

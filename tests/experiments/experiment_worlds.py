@@ -34,7 +34,8 @@ def results_of(
     study, paper = find_study(name), read_paper()
     stream = study.presets[0].partition("+")[0]
     experiment = make_experiment("quickdraw-20x10", study.rows[0].method)
-    setting = Setting("here", experiment, stream, has_numbers, is_paper, same_seeds=True, recipe={})
+    known = stream if has_numbers else None
+    setting = Setting("here", experiment, known, has_numbers, is_paper, same_seeds=True, recipe={})
     cells = {}
     for row in study.rows:
         final = finals.get(row.key)

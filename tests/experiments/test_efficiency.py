@@ -1,6 +1,7 @@
 """Times and latencies: medians and quartiles by hand, by turns, and the paper's hours beside ours."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from experiment_worlds import results_of
@@ -49,7 +50,7 @@ def test_slow_calls_are_repeated_less_often() -> None:
             now += MAX_SECONDS
 
     clock = ticks()
-    assert len(by_turns({"slow": lambda: None}, lambda: next(clock))["slow"]) == MIN_REPEATS + 1
+    assert len(by_turns({"slow": lambda: None}, lambda: next(clock))["slow"]) == MIN_REPEATS
 
 
 def test_times_stand_beside_the_papers() -> None:
@@ -76,5 +77,8 @@ def test_latencies_are_multiples_of_the_bare_backbone() -> None:
     ]
     _, sheet = efficiency_sheets(results, {"here": latencies})
     assert sheet.rows[1] == (PLAIN, "16.000 [14.400, 17.600]", "1.60", "0.500 [0.450, 0.550]", "1.60")
+    assert "of 30 calls" in sheet.title
+    fewer = [replace(each, num_repeats=each.num_repeats if each.batch_size == 1 else 5) for each in latencies]
+    assert "of 5 to 30 calls" in efficiency_sheets(results, {"here": fewer})[1].title
     assert len(efficiency_sheets(results, {})) == 1
     assert as_values({"here": latencies})["latency"]["here"][0]["median"] == 0.010

@@ -39,6 +39,8 @@ def test_tasks_have_their_share_of_the_images() -> None:
     assert tasks("stream.train_per_class=3")[0] == TaskExtent(6, 2, 10)
     assert tasks("stream.evaluate_on=validation")[0] == TaskExtent(16, 2, 4)
     assert tasks(merged=True) == [TaskExtent(60, 6, 30)]
+    with pytest.raises(DataError, match=r"asks for 7 classes and there are 6; set `stream\.num_classes` to at most 6"):
+        tasks("stream.num_classes=7")
 
 
 def test_drawings_are_counted() -> None:

@@ -42,7 +42,10 @@ def test_a_histogram_is_told_in_words() -> None:
     assert figure1.share_below(MOVEMENT, 0.02) == pytest.approx(0.9)
     assert figure1.count_large(MOVEMENT) == 4
     (sentence,) = figure1.sentences(with_movement(full_results(), MOVEMENT))
-    assert "of 100 weights 4 moved by 0.05 or more, and at least 90.0 % by less than 0.01" in sentence
+    assert "of 100 weights 4 moved by 0.05 or more, and at least 90.00 % by less than 0.01" in sentence
+    nearly = {**MOVEMENT, "num_unmoved": 999_910, "counts": [50, 30, 6, 4]}
+    (sentence,) = figure1.sentences(with_movement(full_results(), nearly))
+    assert "at least 99.99 % by less than 0.01" in sentence
     (nothing,) = figure1.sentences(with_movement(full_results(), None))
     assert "left no histogram" in nothing
 

@@ -32,6 +32,30 @@ def test_numbers_are_those_that_were_printed(
     assert (cell.average, cell.final) == (average, final)
 
 
+# Sums over the printed rows of each stream, added up apart from the file under test.
+SUMS: dict[str, list[tuple[float, float]]] = {
+    "table1": [(637.01, 574.55), (479.84, 367.71), (565.85, 421.85)],
+    "table2": [
+        *((712.22, 663.90), (672.26, 614.78), (821.52, 778.88)),
+        *((812.30, 760.20), (539.25, 446.53), (623.55, 521.00)),
+    ],
+    "table3": [(251.07, 238.29), (217.71, 183.14)],
+    "table4": [(329.76, 316.26), (308.46, 258.19)],
+    "table5": [(609.46, 509.71), (496.10, 401.40)],
+    "table6": [(0, 156.98), (0, 98.82), (0, 80.37)],
+    "table7": [(0, 305.96)],
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_no_number_is_mistyped(name: str) -> None:
+    found = [
+        (sum(cell.average or 0 for cell in cells.values()), sum(cell.final or 0 for cell in cells.values()))
+        for cells in PAPER.numbers[name].values()
+    ]
+    assert found == [pytest.approx(expected) for expected in SUMS[name]]
+
+
 def test_seeds_and_hours_are_those_that_were_printed() -> None:
     cell = PAPER.cells("table6", "omnibenchmark1k-100x10")["sdlora"]
     assert (cell.final, cell.deviation) == (13.27, 12.83)

@@ -54,6 +54,7 @@ def test_figure1_learns_all_classes_as_one_task(tiny_preset: Path, tmp_path: Pat
     planned = plan_runs(request_of("figure1", tiny_preset, tmp_path), {str(tiny_preset): EXTENT}, {})
     shares = [runs[0].experiment.method["share"] for runs in planned.values()]
     assert shares == [1.0, 0.5, 0.2, 0.1, 0.05, 0.01, 0.001]
+    assert {runs[0].experiment.method["head"]["strategy"] for runs in planned.values()} == {"trained"}
     assert {runs[0].experiment.stream.first for runs in planned.values()} == {6}
 
 
@@ -103,7 +104,7 @@ def test_scores_are_means_over_seeds_and_a_failure_leaves_none(tiny_preset: Path
     ("name", "seeds", "overrides", "sentence"),
     [
         ("table6", (7,), (), "table6 measures how results vary over seeds, and --seeds got 7 alone; give at least two"),
-        ("table1", (None,), ("stream.evaluate_on=validation",), "cannot be used here: figures are measured on test"),
+        ("table1", (None,), ("stream.evaluate_on=validation",), "is validation for tiny: figures are measured on test"),
     ],
 )
 def test_wrong_requests_are_refused(

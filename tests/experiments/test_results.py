@@ -2,12 +2,16 @@
 
 import csv
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from experiment_worlds import results_of
+from experiment_worlds import request_of, results_of
 
-from clare.experiments.results import Choice, as_values
-from clare.experiments.tables import conditions, preset_sheet, sheets, to_csv, to_page
+from clare.experiments.paper import read_paper
+from clare.experiments.plan import plan_runs
+from clare.experiments.results import Choice, as_values, make_setting
+from clare.experiments.tables import conditions, preset_sheet, sheets, signed, to_csv, to_page
 
 
 def test_differences_are_computed_by_hand() -> None:
@@ -51,6 +55,35 @@ def test_numbers_of_other_data_stand_apart() -> None:
         for stream in ("imagenet-r-10x20", "imagenet-a-50x4", "omnibenchmark1k-100x10")
     ]
     assert others[2].rows[1] == ("SD-LoRA", "13.27 ± 12.83", "-53.83")
+
+
+def test_a_stream_that_is_ours_is_not_among_the_other_data() -> None:
+    finals = {"clare": 80.0, "sdlora": 75.0}
+    ours, other = results_of("table6", finals, is_paper=True), results_of("table6", finals, has_numbers=False)
+    there = replace(other.settings[0], preset="there")
+    cells = {**ours.cells, **{("there", key): replace(cell, preset="there") for (_, key), cell in other.cells.items()}}
+    both = replace(ours, settings=(ours.settings[0], there), cells=cells)
+    assert [sheet.title for sheet in sheets(both)[2:]] == [
+        f"The paper on {stream}, other data than ours" for stream in ("imagenet-a-50x4", "omnibenchmark1k-100x10")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(-0.004, "+0.00"), (0.004, "+0.00"), (-0.006, "-0.01"), (1.5, "+1.50"), (None, "-")]
+)
+def test_no_zero_has_a_minus(value: float | None, text: str) -> None:
+    assert signed(value) == text
+
+
+def test_whose_seeds_they_are_is_said_only_where_it_is_known(tiny_preset: Path, tmp_path: Path) -> None:
+    def same_seeds(name: str, *seeds: int) -> bool | None:
+        request = request_of(name, tiny_preset, tmp_path, seeds=seeds)
+        runs = plan_runs(request, {}, {})[str(tiny_preset), "clare"]
+        return make_setting(read_paper(), request.study, str(tiny_preset), runs).same_seeds
+
+    assert same_seeds("table7", 1993) is True
+    assert same_seeds("table7", 1993, 1994) is False
+    assert same_seeds("table6", 1, 2) is None
 
 
 def test_a_failed_row_is_a_dash_and_a_sentence() -> None:

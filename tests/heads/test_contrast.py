@@ -49,3 +49,14 @@ def test_room_without_a_class_moves_no_gradient() -> None:
     F.cross_entropy(contrast.logits(head, features), torch.tensor([0, 1, 1])).backward()
     assert features.grad is not None
     assert features.grad.isfinite().all()
+
+
+def test_a_factor_that_is_learnt_scales_new_and_earlier_classes_alike() -> None:
+    head, contrast = Head(4, HeadSettings(learnt_scale=True)), Contrast(4)
+    head.append(torch.eye(4)[:1])
+    head.open_block(1, torch.Generator().manual_seed(0))
+    head.block.data.copy_(torch.eye(4)[:1])
+    head.factor.data.fill_(3)
+    contrast.place(head.rows.data)
+    logits = contrast.logits(head, torch.eye(4)[:1])
+    torch.testing.assert_close(logits[:, :2], torch.tensor([[3.0, 3.0]]))

@@ -1,4 +1,4 @@
-"""What is remembered of pictures: sums that add up, Gaussians that merge exactly, and a bounded number held back."""
+"""What is remembered of pictures: counts that add up, Gaussians that merge exactly, and a bounded number held back."""
 
 from pathlib import Path
 
@@ -40,10 +40,9 @@ def test_a_wholly_shrunk_gaussian_is_round() -> None:
     torch.testing.assert_close(found, 2.5 * torch.eye(2, dtype=torch.float64)[None])
 
 
-def test_counts_and_sums_grow_and_shrink_by_class() -> None:
-    memory = Memory.empty(0, 0).grown(2, 3).added(torch.tensor([1]), sums_of(torch.ones(4, 3)))
+def test_counts_grow_and_shrink_by_class() -> None:
+    memory = Memory.empty(0, 0).grown(2, 3).added(torch.tensor([1]), torch.tensor([4.0], dtype=torch.float64))
     assert memory.counts.tolist() == [0, 4]
-    assert memory.sums.tolist() == [[0, 0, 0], [4, 4, 4]]
     memory = memory.grown(3, 3).holding(torch.eye(3), torch.tensor([0, 1, 2]))
     smaller = memory.without(1)
     assert smaller.counts.tolist() == [0, 0]
@@ -51,7 +50,7 @@ def test_counts_and_sums_grow_and_shrink_by_class() -> None:
     assert smaller.held.tolist() == [[1, 0, 0], [0, 0, 1]]
     wider = memory.grown(3, 7)
     assert wider.counts.tolist() == [0, 4, 0]
-    assert (wider.sums.shape, wider.held.shape) == ((3, 7), (0, 7))
+    assert wider.held.shape == (0, 7)
 
 
 def test_of_each_class_the_newest_held_back_pictures_stay() -> None:
@@ -104,5 +103,5 @@ def test_pictures_in_two_lots_give_the_statistics_of_all_at_once(tmp_path: Path,
             parts.method.tensors()[name], whole.method.tensors()[name], rtol=1e-3, atol=1e-4, msg=name
         )
     tensors = [TaughtModel.open(model.path, device="cpu")._memory for model in models]
-    torch.testing.assert_close(tensors[0].sums, tensors[1].sums)
+    assert torch.equal(tensors[0].counts, tensors[1].counts)
     assert parts.capacity == whole.capacity

@@ -12,6 +12,7 @@ from clare.errors import ClareError, DataError, ModelError
 from clare.model.folder import read_manifest, state_bytes
 from clare.model.records import ClassInfo, class_reports
 from clare.own.taught import TaughtModel
+from clare.own.teaching import features_of
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
 
@@ -212,6 +213,22 @@ def test_other_methods_with_one_row_per_class_do_the_same(tmp_path: Path, method
     for _ in range(3):
         model.undo()
     assert model.method.classes == ["cat", "dog", "bus", "van"]
+
+
+def test_rows_that_followed_the_features_stay_where_they_went(tmp_path: Path) -> None:
+    settings = {"epochs": 4, "learning_rate": 0.5, "sparsity": 0.0, "head": {"strategy": "prototype"}}
+    model = TaughtModel.create(tmp_path / "model", tiny_weights(tmp_path), "clare-plus", settings, device="cpu")
+    model.teach(drawings("cat", "dog"))
+    before = state_of(model)
+    model.teach(drawings("bus", "van"))
+    followed, number = model.method.head.rows[0].clone(), model.classes[0].num_images
+    picture = drawings("cat", seed=3)["cat"][0]
+    model.teach({"cat": [picture]}, mode="update")
+    feature = features_of(model._context, model.method, [picture[None]])[0]
+    torch.testing.assert_close(model.method.head.rows[0], (number * followed + feature) / (number + 1))
+    for _ in range(2):
+        model.undo()
+    assert state_of(model) == before
 
 
 def test_a_method_that_keeps_more_than_rows_learns_and_says_what_it_cannot(tmp_path: Path) -> None:

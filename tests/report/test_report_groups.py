@@ -10,6 +10,7 @@ from fake_runs import write_run
 from clare.metrics.summary import summarise
 from clare.report.compare import compare
 from clare.report.groups import Spread, group_runs, rank, spread
+from clare.report.page import write_page
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.standings import (
     Failure,
@@ -200,3 +201,36 @@ def test_a_single_run_has_a_standing(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", "joint", task_sizes=(6,)))
     ((standing,),) = rank([run]).values()
     assert (standing.note, standing.is_bound) == ("reference", False)
+
+
+def test_backbones_are_ranked_apart_and_compared_each_with_its_own(tmp_path: Path) -> None:
+    for backbone, skill in (("small", 0.6), ("large", 0.95)):
+        for method, behind in (("clare", 0.0), ("ease", 0.2), ("l2p", 0.4)):
+            if (backbone, method) != ("large", "l2p"):
+                preset = {"name": f"c+{backbone}", "backbone": {"name": backbone}, **head(method, "aligned")}
+                folder = write_run(tmp_path / backbone / method, method, skill=skill - behind, preset=preset)
+                record = (folder / "record.jsonl").read_text()
+                (folder / "record.jsonl").write_text(record.replace('"abc"', f'"{backbone}-hash"'))
+    runs = find_runs([tmp_path / "small", tmp_path / "large"])
+    ranking = rank(runs)
+    assert {place: [each.group.method for each in standings] for place, standings in ranking.items()} == {
+        "cosine, aligned; backbone: large (large-ha)": ["clare", "ease"],
+        "cosine, aligned; backbone: small (small-ha)": ["clare", "ease", "l2p"],
+    }
+    for standings in ranking.values():
+        assert standings[0].note == "reference"
+        for each in standings[1:]:
+            assert each.against is standings[0].group
+            assert each.interval is not None
+            assert each.interval.difference < 0
+    for comparison in compare(runs):
+        assert comparison.note == ("reference" if comparison.run.method == "clare" else "")
+        assert comparison.reference == f"clare@{comparison.run.folder.parent.name}/clare"
+    others = find_runs([tmp_path / "small/clare", tmp_path / "large/ease"])
+    assert [each.note for each in compare(others)] == ["reference", "different backbone"]
+    assert {each.note for standings in rank(others).values() for each in standings} == {
+        "reference",
+        "different backbone",
+    }
+    page = write_page(runs, tmp_path / "page.html").read_text()
+    assert "<b>ease@large/ease</b>: -" in page.partition("</header>")[0]

@@ -281,6 +281,10 @@ def test_the_trials_of_a_tuning_are_copied_without_paths(collect: ModuleType, tm
     copy = json.loads(path.read_text())
     assert (copy["preset"], copy["overrides"]) == ("cifar+vits", ["data.root=data"])
     assert copy["trials"][0] == trials[0]
+    (folder / "tune.json").write_text(json.dumps(tuned | {"preset": "cifar+vitb"}))
+    (sentence,) = collect.main([str(folder), "--results", str(tmp_path / "results")])
+    assert sentence.endswith("holds the trials of cifar+vits, not of cifar+vitb; give the folder another name")
+    assert json.loads(path.read_text()) == copy
 
 
 def test_all_runs_go_into_one_file_with_their_differences(

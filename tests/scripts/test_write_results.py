@@ -5,76 +5,21 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 
 from clare.errors import RunError
 from clare.metrics.bootstrap import pooled_interval
-from clare.presets.load import make_experiment
 from clare.report.groups import rank
 from clare.report.record import read_run
 from clare.report.standings import standing_sheets
 from clare.report.tables import to_markdown
 
 Script = Callable[[str], ModuleType]
-WriteRun = Callable[..., Path]
 Add = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
-TEN, FIFTY = "cifar100-10x10+vit", "cifar100-50x2+vit"
-
-
-@pytest.fixture(scope="session")
-def write(script: Script) -> ModuleType:
-    """Return the module under test."""
-    return script("write_results")
-
-
-@pytest.fixture(scope="session")
-def boards(script: Script) -> ModuleType:
-    """Return the module of groups and differences."""
-    return script("result_boards")
-
-
-@pytest.fixture(scope="session")
-def claims(script: Script) -> ModuleType:
-    """Return the module of claims."""
-    return script("result_claims")
-
-
-@pytest.fixture
-def add(script: Script, write_run: WriteRun, tmp_path: Path) -> Add:
-    """Return add(preset, method, *overrides, skill, seed, num_tasks, ...): a result below tmp_path/results."""
-
-    def add(
-        preset: str,
-        method: str,
-        *overrides: str,
-        skill: float = 0.8,
-        seed: int = 1,
-        num_tasks: int | None = None,
-        **more: Any,
-    ) -> Path:
-        known = method if method != "clare-plus" else "clare"
-        base = preset if preset.startswith("quickdraw") else "quickdraw"
-        settings = make_experiment(base, known, overrides, seed).model_dump(mode="json")
-        length = num_tasks or int(re.findall(r"-(\d+)x", preset)[0])
-        name = f"{preset}-{method}-{'-'.join(overrides)}-{seed}".replace("/", "_")
-        folder = write_run(
-            tmp_path / "folders" / name,
-            method,
-            [1] * length if method != "joint" else [length],
-            skill=skill,
-            decay=0.0,
-            seed=seed + round(1000 * skill),
-            preset=settings | {"name": preset},
-            **more,
-        )
-        assert script("collect_results").main([str(folder), "--results", str(tmp_path / "results")]) == []
-        return folder
-
-    return add
+TEN, FIFTY = "cifar100-10x10+vits14-112", "cifar100-50x2+vits14-112"
 
 
 def small_world(add: Add, tmp_path: Path) -> None:
@@ -122,7 +67,7 @@ def test_pages_and_plots_come_out_the_same_again(write: ModuleType, add: Add, tm
         made.append({path: path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in (".md", ".svg")})
     assert made[0] == made[1]
     names = {str(path.relative_to(tmp_path)) for path in made[0]}
-    plots = {f"docs/images/results_{name}.svg" for name in ("cifar100-10x10_vit", "cifar100-50x2_vit")}
+    plots = {f"docs/images/results_{name}.svg" for name in ("cifar100-10x10_vits14-112", "cifar100-50x2_vits14-112")}
     assert names == {"README.md", "docs/results.md", *plots}
     for plot in plots:
         assert (tmp_path / plot).read_text().startswith("<?xml")

@@ -116,7 +116,7 @@ class WandbSink:
         self.logger.log_metrics({**values, axis: step})
 
     def close(self, failed: bool) -> None:
-        """Finish the run and wait until everything is sent or written."""
+        """Finish the run; what is still on its way is sent or written before the program ends."""
         if self.logger is not None:
             self.logger.experiment.finish(exit_code=int(failed))
 
@@ -148,12 +148,15 @@ class Scalars(Silence):
             return
         events = [event for _, event in read_events(self.folder / RECORD)]
         self.num_epochs = sum(event["epochs"] for event in events if event["event"] == "phase")
-        self.rows = [event["accuracy"]["per_task"] for event in events if event["event"] == "task"]
         experiment = self.experiment
         name = f"{experiment.name}/{experiment.method_label}-{experiment.seed}"
         self.sink.open(self.folder, name, flatten(experiment.model_dump(mode="json")))
         known = json.loads(self.logged_path.read_text()) if self.logged_path.exists() else {"epoch": 0, "task": 0}
         self.logged = known
+        # A crash between a task's commit and its telling would leave a gap; what was told is not told again.
+        for event in events:
+            if event["event"] == "task":
+                self.measured(event)
 
     def step(self, name: str, num_epochs: int) -> None:
         """Note how many epochs the phase has."""

@@ -39,8 +39,7 @@ def add_reproduce_commands(app: typer.Typer, console: Console, errors: Console) 
         """Repeat a table or figure of the paper, on its data or on others, and write it beside the paper's numbers."""
         from clare.cli.reproduction import Wish, reproduce_command
 
-        presets = [name.strip() for text in preset or [] for name in text.split(",") if name.strip()]
-        wish = Wish(experiment, presets, backbone, seeds, set_ or [], out)
+        wish = Wish(experiment, preset, backbone, seeds, set_ or [], out)
         problems = reproduce_command(console, wish, jobs, plan)
         for problem in problems:
             errors.print(f"[bold red]error:[/] {escape(problem)}", soft_wrap=True, highlight=False)

@@ -47,7 +47,7 @@ class Wish:
     """What the user typed."""
 
     experiment: str
-    presets: Sequence[str]
+    presets: Sequence[str] | None
     backbone: str | None
     seeds: str | None
     overrides: Sequence[str]
@@ -90,8 +90,19 @@ def _request(wish: Wish, num_processes: int) -> Request:
             f"{study.name} compares times, which runs side by side would spoil, and --jobs got {num_processes}; "
             "leave it out"
         )
-    presets = [with_backbone(preset, wish.backbone) for preset in wish.presets or study.presets]
+    if wish.out.exists() and not wish.out.is_dir():
+        raise SettingsError(f"--out got {wish.out}, which is a file and cannot hold tables and runs; choose a folder")
+    names = study.presets if wish.presets is None else parse_presets(wish.presets)
+    presets = [with_backbone(name, wish.backbone) for name in names]
     return make_request(study, presets, parse_seeds(wish.seeds, None), wish.overrides, wish.out)
+
+
+def parse_presets(words: Sequence[str]) -> list[str]:
+    """Read `--preset A,B --preset C`."""
+    names = [name.strip() for word in words for name in word.split(",") if name.strip()]
+    if not names:
+        raise SettingsError(f"--preset got '{words[0]}', which names no preset; leave it out for the paper's own")
+    return names
 
 
 def show_plan(
@@ -192,8 +203,8 @@ def collect(request: Request, planned: RunsOf, choices: Mapping[Place, Choice], 
             records = [read_run(run.folder) for run in runs if run.folder not in reasons]
             published = paper.cells(study.name, setting.stream or "").get(row.key, Published())
             cells[place] = make_cell(row, setting.preset, records, why, published, choices.get(place))
-    seeds = tuple(run.experiment.seed for run in planned[request.presets[0], study.reference])
-    return Results(study, paper, settings, cells, request.overrides, seeds)
+    seeds = dict.fromkeys(run.experiment.seed for runs in planned.values() for run in runs)
+    return Results(study, paper, settings, cells, request.overrides, tuple(seeds))
 
 
 def _extras(console: Console, results: Results) -> tuple[list[Sheet], dict[str, Any]]:

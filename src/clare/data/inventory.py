@@ -39,9 +39,15 @@ def folder_of(settings: DataSettings) -> Path:
     root = Path(settings.root).expanduser()
     if settings.dataset == "folder":
         return root
-    if settings.dataset == "cifar100" and not (root / "cifar100").is_dir():
+    tree = root / settings.dataset
+    if settings.dataset == "cifar100" and ((root / cifar.FOLDER).is_dir() or not _has_entries(tree)):
         return root / cifar.FOLDER
-    return root / settings.dataset
+    return tree
+
+
+def _has_entries(folder: Path) -> bool:
+    """Tell whether a path is a folder with something in it."""
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def layout_of(settings: DataSettings) -> str:
@@ -58,7 +64,7 @@ def take_inventory(settings: DataSettings) -> Inventory | None:
         drawings = load_dataset(settings)
         return Inventory(len(drawings.classes), len(drawings.train), len(drawings.test), None)
     folder = folder_of(settings)
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not _has_entries(folder):
         return None
     if folder.name == cifar.FOLDER:
         classes, train, test = cifar.read_cifar100(folder)

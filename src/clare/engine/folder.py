@@ -224,7 +224,7 @@ class RunFolder:
 
 def _settings(preset: dict[str, Any]) -> dict[str, str]:
     """Return all settings under dotted keys; how they were written and where images are kept make no other run."""
-    values = _flatten({key: value for key, value in preset.items() if key != "overrides"})
+    values = _flatten({key: value for key, value in preset.items() if key not in ("overrides", "description")})
     return {key: text for key, text in values.items() if key not in ("data.store", "data.cache")}
 
 

@@ -34,7 +34,8 @@ class Programs:
         """Return a step for this phase, ready to begin; images are worth recording, drawn features are not."""
         if phase.data is not None or not self.captures(method):
             return TrainStep(self.ranks, phase)
-        kind = ("train", phase.batch_size, replace(phase.optimizer, learning_rate=0.0), phase.clip_norm, _kind(phase))
+        optimizer = replace(phase.optimizer, learning_rate=0.0)
+        kind = ("train", phase.batch_size, optimizer, phase.clip_norm, _kind(phase), method.room)
         step = self.captured.get(kind)
         if step is None:
             step = self.captured[kind] = CapturedStep(self.ranks, phase, self.mode == "fused", self.notice)

@@ -82,9 +82,14 @@ def _variant(key: str, label: str, *overrides: str) -> Row:
 
 
 def _shares() -> tuple[Row, ...]:
-    """Fine-tuning of the whole backbone, of which only a share is updated."""
+    """Fine-tuning of the whole backbone, of which only a share is updated, with the rows as it leaves them."""
     return tuple(
-        Row(f"share-{100 * share:g}", f"{100 * share:g} % updated", "full-finetune", (f"method.share={share}",))
+        Row(
+            f"share-{100 * share:g}",
+            f"{100 * share:g} % updated",
+            "full-finetune",
+            (f"method.share={share}", "method.head.strategy=trained"),
+        )
         for share in UPDATED_SHARES
     )
 

@@ -60,7 +60,10 @@ def latency_sheet(results: Results, preset: str, latencies: Sequence[Latency]) -
     header = ["Model", *(text for size in sizes for text in (f"ms per image, batch {size}", "times bare"))]
     name = results.setting(preset).experiment.name
     num_tasks = _num_tasks(results.rows(preset))
-    title = f"Latency after {num_tasks} tasks, median [quartiles] of {latencies[0].num_repeats} calls, {name}"
+    # Large batches may have been too slow for as many calls as small ones.
+    repeats = sorted({each.num_repeats for each in latencies})
+    calls = f"{repeats[0]} to {repeats[-1]}" if len(repeats) > 1 else f"{repeats[0]}"
+    title = f"Latency after {num_tasks} tasks, median [quartiles] of {calls} calls, {name}"
     return Sheet(title, tuple(header), tuple(rows))
 
 

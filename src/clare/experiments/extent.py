@@ -76,7 +76,12 @@ def _listed(names: Sequence[str]) -> str:
 def task_extents(extent: Extent, experiment: Experiment, merged: bool) -> list[TaskExtent]:
     """Return the size of every task of a stream, whose classes are taken to be equally large."""
     stream = experiment.stream
-    num_classes = min(stream.num_classes or extent.num_classes, extent.num_classes)
+    num_classes = stream.num_classes or extent.num_classes
+    if num_classes > extent.num_classes:
+        raise DataError(
+            f"the stream of {experiment.name} asks for {num_classes} classes and there are {extent.num_classes}; "
+            f"set `stream.num_classes` to at most {extent.num_classes}"
+        )
     per_class, evaluated = extent.num_train / extent.num_classes, extent.num_test / extent.num_classes
     if stream.evaluate_on == "validation":
         evaluated = stream.validation_share * per_class

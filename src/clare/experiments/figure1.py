@@ -1,5 +1,6 @@
 """Figure 1: how far full fine-tuning moves the weights, and what updating only a share of them reaches."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,11 @@ from matplotlib.figure import Figure
 from clare.experiments.catalogue import FULL, UPDATED_SHARES
 from clare.experiments.results import Cell, Results
 from clare.files import write_bytes
+from clare.methods.full_finetune import LARGE
 from clare.report.looks import COLOURS, EMPHASIS
 from clare.report.plots import FAINT, INK, to_png, to_svg
 from clare.report.tables import count
 
-LARGE = 0.05
-"""The update from which on the paper counts a weight as one of the few that changed much."""
 SMALL = 0.01
 QUIET = COLOURS[1]
 
@@ -50,9 +50,11 @@ def sentences(results: Results) -> list[str]:
             found.append(f"{name}: full fine-tuning left no histogram.")
             continue
         total = int(movement["num_unmoved"]) + sum(movement["counts"])
+        # Rounded down: nearly all is not all.
+        percent = math.floor(1e4 * share_below(movement, SMALL)) / 100
         found.append(
             f"{name}: of {count(total)} weights {count_large(movement)} moved by {LARGE} or more, and at least "
-            f"{100 * share_below(movement, SMALL):.1f} % by less than {SMALL}."
+            f"{percent:.2f} % by less than {SMALL}."
         )
     return found
 

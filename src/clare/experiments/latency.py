@@ -102,7 +102,7 @@ def by_turns(calls: Mapping[str, Callable[[], object]], now: Callable[[], float]
             call()
             if repeat >= NUM_WARM_UPS:
                 times[label].append(now() - before)
-        if repeat >= NUM_WARM_UPS + MIN_REPEATS and now() - started > MAX_SECONDS:
+        if repeat + 1 >= NUM_WARM_UPS + MIN_REPEATS and now() - started > MAX_SECONDS:
             break
     return times
 

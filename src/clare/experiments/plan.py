@@ -59,19 +59,29 @@ def make_request(
                 f"{study.name} measures how results vary over seeds, and --seeds got {seeds[0]} alone; give at least "
                 "two, such as 1993,1994,1995, or leave it out"
             )
-    for override in overrides:
-        stream = parse_override(override).get("stream")
-        if isinstance(stream, dict) and "evaluate_on" in stream:
-            raise SettingsError(
-                f"--set {override} cannot be used here: figures are measured on test images, and choices are made on "
-                "validation images; leave it out"
-            )
     request = Request(study, tuple(dict.fromkeys(presets)), tuple(seeds), tuple(overrides), root)
-    names = [request.base(preset).name for preset in request.presets]
+    _check(request)
+    return request
+
+
+def _check(request: Request) -> None:
+    """Refuse settings that an experiment makes itself, and presets that cannot be told apart."""
+    if request.seeds != (None,) and any("seed" in parse_override(override) for override in request.overrides):
+        raise SettingsError(
+            f"--set seed cannot be used here: every run has one of the seeds {', '.join(map(str, request.seeds))}; "
+            "give them with --seeds"
+        )
+    bases = [request.base(preset) for preset in request.presets]
+    for base in bases:
+        if base.stream.evaluate_on != "test":
+            raise SettingsError(
+                f"`stream.evaluate_on` is {base.stream.evaluate_on} for {base.name}: figures are measured on test "
+                "images, and choices are made on validation images; leave it out"
+            )
+    names = [base.name for base in bases]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise SettingsError(f"two presets are named '{twice[0]}'; give one of the files another name")
-    return request
 
 
 def plan_runs(request: Request, extents: Mapping[str, Extent], chosen: Mapping[Place, str | None]) -> RunsOf:

@@ -57,7 +57,8 @@ class Setting:
     has_numbers: bool
     """Whether the paper prints numbers of this experiment on this stream."""
     same_backbone: bool
-    same_seeds: bool
+    same_seeds: bool | None
+    """Not known of experiments over several seeds, of which the paper gives the spread alone."""
     recipe: Mapping[str, tuple[str, float]]
 
     @property
@@ -149,7 +150,7 @@ def make_setting(paper: Paper, study: Study, preset: str, runs: Sequence[Run]) -
         stream,
         has_numbers=stream is not None and bool(paper.cells(study.name, stream)),
         same_backbone=has_paper_backbone(paper, study.name, experiment),
-        same_seeds=bool(study.seeds) or seeds == {paper.seed},
+        same_seeds=None if study.seeds else seeds == {paper.seed},
         recipe=recipe_differences(paper, experiment) if clare else {},
     )
 

@@ -30,8 +30,8 @@ def number(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """A difference with its sign."""
-    return NONE if value is None else f"{rounded(value) or 0.0:+.2f}"
+    """A difference with its sign; no zero has a minus."""
+    return NONE if value is None else f"{round(value, 2) + 0.0:+.2f}"
 
 
 def with_deviation(found: Spread) -> str:
@@ -40,7 +40,7 @@ def with_deviation(found: Spread) -> str:
 
 
 def sheets(results: Results) -> list[Sheet]:
-    """One sheet for each preset; where the paper has no numbers of one, all of its own follow."""
+    """One sheet for each preset; where the paper has no numbers of one, those of its other streams follow."""
     found = [preset_sheet(results, setting) for setting in results.settings]
     if not all(setting.has_numbers for setting in results.settings):
         found += paper_sheets(results)
@@ -104,12 +104,13 @@ def _beside_paper(results: Results, cell: Cell, metric: Metric, setting: Setting
 
 
 def paper_sheets(results: Results) -> list[Sheet]:
-    """The paper's numbers on its own streams, which are other data than ours."""
+    """The paper's numbers on those of its streams that none of our presets is."""
     study = results.study
+    ours = {setting.stream for setting in results.settings}
     symbols = [SYMBOLS[metric] for metric in study.metrics]
     found = []
     for stream, cells in results.paper.numbers.get(study.name, {}).items():
-        if all(published.final is None for published in cells.values()):
+        if stream in ours or all(published.final is None for published in cells.values()):
             continue
         reference = cells.get(study.reference, Published())
         rows = []
@@ -139,7 +140,7 @@ def _condition(results: Results, setting: Setting) -> str:
     parts.append(
         f"its backbone {theirs}" if setting.same_backbone else f"another backbone ({ours}, the paper's is {theirs})"
     )
-    if not setting.same_seeds:
+    if setting.same_seeds is False:
         parts.append(f"other seeds than the paper's {paper.seed}")
     if setting.recipe:
         changed = ", ".join(f"{key} {ours} ({theirs:g})" for key, (ours, theirs) in setting.recipe.items())

@@ -37,5 +37,5 @@ class Contrast(nn.Module):
 
     def logits(self, head: Head, features: Tensor) -> Tensor:
         """Return the scaled scores of the current task's classes, and after them those of earlier classes."""
-        earlier = head.scale * head.scores(features, self.rows) + self.closed
+        earlier = head.block_scale * head.scores(features, self.rows) + self.closed
         return torch.cat([head.block_logits(features), earlier], dim=1)

@@ -93,6 +93,11 @@ class Head(nn.Module):
         """Factor that turns logits over all classes into the arguments of a softmax."""
         return self.settings.scale if self.settings.form == "cosine" else 1.0
 
+    @property
+    def block_scale(self) -> float | Tensor:
+        """Factor on the scores in the loss of the current task."""
+        return self.factor if self.settings.learnt_scale else self.scale
+
     def scores(self, features: Tensor, rows: Tensor) -> Tensor:
         """Return cosines with the rows, or products with them plus their biases, in the precision of the rows."""
         # Half precision has steps of 0.004 near one, in which the cosines of many classes tie.
@@ -108,8 +113,7 @@ class Head(nn.Module):
 
     def block_logits(self, features: Tensor) -> Tensor:
         """Return the scaled scores of the current task's classes, shape (B, M); places without a class are closed."""
-        scale = self.factor if self.settings.learnt_scale else self.scale
-        return scale * self.scores(features, self.block) + self.closed
+        return self.block_scale * self.scores(features, self.block) + self.closed
 
     def block_loss(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the classes of the current task alone."""

@@ -53,6 +53,11 @@ class ClarePlus(Clare):
         super().prepare(num_tasks, largest_task)
         self.contrast.reserve((num_tasks or 0) * largest_task)
 
+    @property
+    def room(self) -> int:
+        """Return how many rows of earlier classes there is room for, which grows where their number is unknown."""
+        return len(self.contrast.rows)
+
     def learn(self, task: TaskInfo) -> Learning:
         """Adapt as CLARE does, then let the statistics of earlier classes follow."""
         self.contrast.place(self.head.rows.data)

@@ -1,4 +1,4 @@
-"""What a taught model remembers of its pictures: per-class counts and sums of features, and features held back.
+"""What a taught model remembers of its pictures: how many there were of each class, and features held back.
 
 Shapes: K classes, D features, N pictures that were held back.
 """
@@ -16,10 +16,9 @@ MAX_HELD_BACK = 50
 
 @dataclass(frozen=True)
 class Memory:
-    """Counts and sums of the features learnt from, and the features of held-back pictures with their classes."""
+    """Counts of the pictures learnt from, and the features of held-back pictures with their classes."""
 
     counts: Tensor
-    sums: Tensor
     held: Tensor
     labels: Tensor
 
@@ -28,7 +27,6 @@ class Memory:
         """Remember nothing of these classes."""
         return cls(
             torch.zeros(num_classes, dtype=torch.float64),
-            torch.zeros(num_classes, width, dtype=torch.float64),
             torch.zeros(0, width),
             torch.zeros(0, dtype=torch.int64),
         )
@@ -38,28 +36,21 @@ class Memory:
         """Read what was saved; a model that was saved without it remembers nothing."""
         if EXTRA + "counts" not in tensors:
             return cls.empty(num_classes, 0)
-        return cls(*(tensors[EXTRA + name] for name in ("counts", "sums", "held", "labels")))
+        return cls(*(tensors[EXTRA + name] for name in ("counts", "held", "labels")))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors to be saved."""
-        return {EXTRA + name: getattr(self, name) for name in ("counts", "sums", "held", "labels")}
+        return {EXTRA + name: getattr(self, name) for name in ("counts", "held", "labels")}
 
     def grown(self, num_classes: int, width: int) -> "Memory":
         """Make room for more classes; features of another width than today's are of no use any more."""
-        if self.sums.shape[1] != width:
-            return replace(
-                Memory.empty(num_classes, width), counts=_padded(self.counts, num_classes - len(self.counts))
-            )
-        num_new = num_classes - len(self.counts)
-        return replace(self, counts=_padded(self.counts, num_new), sums=_padded(self.sums, num_new))
+        counts = torch.cat([self.counts, self.counts.new_zeros(num_classes - len(self.counts))])
+        kept = self if self.held.shape[1] == width else Memory.empty(num_classes, width)
+        return replace(kept, counts=counts)
 
-    def added(self, places: Tensor, sums: dict[str, Tensor]) -> "Memory":
-        """Add the counts and sums of the classes at these places."""
-        return replace(
-            self,
-            counts=self.counts.index_add(0, places, sums["count"].cpu()),
-            sums=self.sums.index_add(0, places, sums["sum"].cpu()),
-        )
+    def added(self, places: Tensor, counts: Tensor) -> "Memory":
+        """Add to the counts of the classes at these places."""
+        return replace(self, counts=self.counts.index_add(0, places, counts.cpu()))
 
     def holding(self, held: Tensor, labels: Tensor) -> "Memory":
         """Add features of held-back pictures; of each class the newest are kept."""
@@ -73,12 +64,7 @@ class Memory:
         rest = torch.arange(len(self.counts)) != place
         kept = self.labels != place
         labels = self.labels[kept]
-        return Memory(self.counts[rest], self.sums[rest], self.held[kept], labels - (labels > place).long())
-
-
-def _padded(values: Tensor, num_rows: int) -> Tensor:
-    """Return values with rows of zeros at the end."""
-    return torch.cat([values, values.new_zeros(num_rows, *values.shape[1:])])
+        return Memory(self.counts[rest], self.held[kept], labels - (labels > place).long())
 
 
 def covariances(means_KD: Tensor, factors_KDD: Tensor, shrinkage: float) -> Tensor:

@@ -196,7 +196,7 @@ class TaughtModel(Classifier):
             teach(context, self.method, pictures.classes, images)
             sums = teaching.sums_of(context, self.method, images, len(pictures.classes))
         memory = self._memory.grown(len(self.method.classes), sums["sum"].shape[1])
-        return memory.added(places, sums)
+        return memory.added(places, sums["count"])
 
     def _calibrated(self, memory: Memory) -> dict[str, Any] | None:
         """Fit the score of being unknown to the held-back pictures of all classes so far."""

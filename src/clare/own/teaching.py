@@ -132,8 +132,10 @@ def teach_more(
         head.factors[here] = gaussian_factors(together, head.settings.shrinkage).to(head.factors)
         _drive(context, method, _realigned(head), images, place.task)
     else:
-        total = memory.sums[places].to(sums["sum"]) + sums["sum"]
-        head.rows.data[here] = (total / (counts.to(sums["count"]) + sums["count"])[:, None]).to(head.rows)
+        # What is remembered says how many pictures a row stands for; the row says where their mean is by now.
+        old = counts.to(sums["count"])[:, None]
+        total = old * head.rows.data[here].to(sums["sum"]) + sums["sum"]
+        head.rows.data[here] = (total / (old + sums["count"][:, None])).to(head.rows)
     return sums
 
 

@@ -1,4 +1,4 @@
-"""Set runs side by side: a name for each, and its difference to the reference on the same stream."""
+"""Set runs side by side: a name for each, and its difference to the reference on the same stream and backbone."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +14,8 @@ from clare.report.record import RunRecord
 NUM_SAMPLES = 2000
 LEVEL = 0.95
 DEFAULT_REFERENCE = "clare"
+OTHER_STREAM, OTHER_BACKBONE = "different stream", "different backbone"
+"""Why a run has no reference."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +61,20 @@ def choose_reference(runs: Sequence[RunRecord], reference: str | None = None) ->
 
 
 def compare(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> list[Comparison]:
-    """Compare each run with the first run of the reference method on the same stream; `seed` sets the resamples."""
+    """Compare each run with the reference method's first on its stream and backbone; `seed` sets the resamples."""
     if not runs:
         raise RunError("there is no run to compare; give one or more folders that `clare train` wrote")
     method = choose_reference(runs, reference)
     labels = label_runs(runs)
     comparisons = []
     for label, run in zip(labels, runs, strict=True):
-        candidates = [index for index, other in enumerate(runs) if other.method == method and run.same_stream(other)]
-        against = runs[candidates[0]] if candidates else None
-        # A fresh generator for each pair: an interval does not depend on which other runs are reported.
-        intervals, note = _difference(run, against, np.random.RandomState(seed))
+        met = [index for index, other in enumerate(runs) if other.method == method and run.same_stream(other)]
+        candidates = [index for index in met if run.same_backbone(runs[index])]
+        if candidates:
+            # A fresh generator for each pair: an interval does not depend on which other runs are reported.
+            intervals, note = _difference(run, runs[candidates[0]], np.random.RandomState(seed))
+        else:
+            intervals, note = {}, OTHER_BACKBONE if met else OTHER_STREAM
         comparisons.append(
             Comparison(label, run, summarise(run), labels[candidates[0]] if candidates else None, intervals, note)
         )
@@ -77,11 +82,9 @@ def compare(runs: Sequence[RunRecord], reference: str | None = None, seed: int =
 
 
 def _difference(
-    run: RunRecord, against: RunRecord | None, random: np.random.RandomState
+    run: RunRecord, against: RunRecord, random: np.random.RandomState
 ) -> tuple[dict[Statistic, Interval], str]:
     """The intervals of a run's differences to its reference, or a note why they cannot be had."""
-    if against is None:
-        return {}, "different stream"
     if run is against:
         return {}, "reference"
     if not run.tasks or len(run.tasks) != len(against.tasks):

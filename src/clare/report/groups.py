@@ -12,7 +12,7 @@ import numpy as np
 from clare.errors import RunError
 from clare.metrics.bootstrap import STATISTICS, Interval, Statistic, pooled_interval
 from clare.metrics.summary import summarise
-from clare.report.compare import LEVEL, NUM_SAMPLES, choose_reference, label_runs
+from clare.report.compare import LEVEL, NUM_SAMPLES, OTHER_BACKBONE, OTHER_STREAM, choose_reference, label_runs
 from clare.report.provenance import flat_settings
 from clare.report.record import RunRecord
 
@@ -40,6 +40,13 @@ class Group:
     def head(self) -> str:
         """How the rows of the method's head come about."""
         return self.runs[0].head
+
+    @property
+    def backbone(self) -> str:
+        """The backbone by its name and by the beginning of its weights' hash."""
+        backbone = self.runs[0].preset.get("backbone")
+        name = backbone.get("name") if isinstance(backbone, dict) else None
+        return f"{name or 'unnamed'} ({(self.runs[0].start.backbone_hash or 'no hash')[:8]})"
 
     @cached_property
     def counted(self) -> tuple[RunRecord, ...]:
@@ -100,6 +107,8 @@ class Standing:
     note: str
     is_bound: bool
     """Whether the method saw all classes at once where the others met them task by task."""
+    against: Group | None = None
+    """The group whose figures were taken away, where there is an interval."""
 
     @property
     def is_reference(self) -> bool:
@@ -140,13 +149,19 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
 
 
 def rank(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> dict[str, list[Standing]]:
-    """Rank groups of equal heads by final accuracy, bounds last; `seed` sets the resamples behind the intervals."""
+    """Rank groups of equal heads by final accuracy, bounds last; `seed` sets the resamples behind the intervals.
+
+    Where there are several backbones, each has a ranking of its own.
+    """
     groups = group_runs(runs)
+    has_several = len({run.start.backbone_hash for run in runs} - {None}) > 1
     method = choose_reference(runs, reference)
     standings = [_stand(group, groups, method, seed) for group in groups]
     ranking: dict[str, list[Standing]] = {}
     for standing in sorted(standings, key=_order):
-        ranking.setdefault(standing.group.head, []).append(standing)
+        group = standing.group
+        place = "; ".join(filter(None, [group.head, f"backbone: {group.backbone}" if has_several else ""]))
+        ranking.setdefault(place, []).append(standing)
     # The reference's head comes first, then the others as they rank.
     return dict(sorted(ranking.items(), key=lambda item: not any(each.is_reference for each in item[1])))
 
@@ -158,11 +173,12 @@ def _order(standing: Standing) -> tuple[bool, float]:
 
 
 def _stand(group: Group, groups: Sequence[Group], method: str, seed: int) -> Standing:
-    """Compare a group with the first of the reference method that met the same classes."""
-    rivals = [other for other in groups if other.method == method and _pairs(group, other)]
+    """Compare a group with the first of the reference method that met the same classes on the same backbone."""
+    met = [other for other in groups if other.method == method and _pairs(group, other)]
+    rivals = [other for other in met if group.runs[0].same_backbone(other.runs[0])]
     is_bound = any(_merges(group, other) for other in groups)
     if not rivals:
-        return Standing(group, None, "different stream", is_bound)
+        return Standing(group, None, OTHER_BACKBONE if met else OTHER_STREAM, is_bound)
     if rivals[0] is group:
         return Standing(group, None, "reference", is_bound)
     pairs = [(run, other) for run, other in _pairs(group, rivals[0]) if run.finished and other.finished]
@@ -180,7 +196,7 @@ def _stand(group: Group, groups: Sequence[Group], method: str, seed: int) -> Sta
         )
     except RunError:
         return Standing(group, None, "no shared predictions", is_bound)
-    return Standing(group, interval, "", is_bound)
+    return Standing(group, interval, "", is_bound, rivals[0])
 
 
 def _pairs(group: Group, other: Group) -> list[tuple[RunRecord, RunRecord]]:

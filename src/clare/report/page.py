@@ -132,7 +132,7 @@ def _over_seeds(name: str, spread: Spread) -> str:
 
 def _best_other(chosen: Standing, rivals: Sequence[Standing]) -> str:
     """One sentence on the strongest of the methods that were compared with the headline's."""
-    best = next((each for each in rivals if each.interval and not each.is_bound), None)
+    best = next((each for each in rivals if each.against is chosen.group and not each.is_bound), None)
     if best is None or best.interval is None:
         return ""
     return (

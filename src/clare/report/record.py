@@ -118,6 +118,11 @@ class RunRecord:
         """Whether both runs meet the same classes in the same tasks."""
         return self.start.classes == other.start.classes and self.start.task_sizes == other.start.task_sizes
 
+    def same_backbone(self, other: "RunRecord") -> bool:
+        """Whether both runs stand on the same weights, as far as both have recorded them."""
+        hashes = (self.start.backbone_hash, other.start.backbone_hash)
+        return None in hashes or hashes[0] == hashes[1]
+
 
 def read_run(folder: Path) -> RunRecord:
     """Read a run folder, also one whose run was killed."""
