@@ -36,12 +36,11 @@ def cpu_table() -> str:
     )
 
 
-def scaling_table(name: str, clock: str, flatness: str) -> str:
-    """Return what tasks cost on streams of different lengths, by the wall clock or by the processor's."""
+def scaling_table(name: str) -> str:
+    """Return what tasks cost on streams of different lengths."""
     result = read(name)
-    kind = "processor seconds" if clock == "learn_processor" else "seconds"
     lines = [
-        f"On {result['device']}; {kind} of a task without its alignment, and MB:",
+        f"On {result['device']}; seconds of a task without its alignment, and MB:",
         "",
         "| head | tasks | median task | last tenth by first | peak memory above start | adapter, ledger | rows "
         "| statistics |",
@@ -49,11 +48,11 @@ def scaling_table(name: str, clock: str, flatness: str) -> str:
     ]
     for row in result["rows"]:
         sizes = row["checkpoint_bytes"]
-        flat = row[flatness]
+        flat = row["flat"]
         cells = [
             row["head"],
             str(row["num_tasks"]),
-            f"{row['seconds'][clock]['median']:.2f}",
+            f"{row['seconds']['learn']['median']:.2f}",
             "" if flat is None else f"{flat:.2f}",
             f"{row['memory_mb']['peak_minus_before']:.0f}",
             *(f"{sizes[part] / 1e6:.2f}" for part in ("adapter_and_ledger", "head_rows", "class_statistics")),
@@ -77,8 +76,8 @@ def main() -> None:
     page = PAGE.read_text()
     parts = {
         "cpu": cpu_table(),
-        "scaling": scaling_table("scaling_cpu", "learn_processor", "flat_processor"),
-        "scaling gpu": scaling_table("scaling_h200", "learn", "flat"),
+        "scaling": scaling_table("scaling_cpu"),
+        "scaling gpu": scaling_table("scaling_h200"),
         "gpu tests": gpu_tests_words(),
     }
     for mark, table in parts.items():
