@@ -4,7 +4,6 @@ import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -12,8 +11,7 @@ from result_files import StoredRun
 
 from clare.errors import RunError
 from clare.metrics.accuracy import FloatArray
-from clare.metrics.summary import summarise
-from clare.report.groups import Group, Spread, spread
+from clare.report.groups import Group
 
 OURS = ("clare", "clare-plus")
 NORMAL_QUANTILE = 1.959964
@@ -21,21 +19,10 @@ NORMAL_QUANTILE = 1.959964
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A method with its settings, run with one or more seeds."""
+class Kind(Group):
+    """A method with its settings, run with one or more seeds, as the tables of `clare compare` take it."""
 
-    label: str
     runs: tuple[StoredRun, ...]
-
-    @property
-    def method(self) -> str:
-        """The name of the method."""
-        return self.runs[0].method
-
-    @property
-    def head(self) -> str:
-        """How the rows of the head come about."""
-        return self.runs[0].head
 
     @property
     def changes(self) -> Mapping[str, str]:
@@ -52,20 +39,10 @@ class Kind:
         """Whether nothing but the head differs from the preset, if anything does."""
         return all(key.startswith("head.") for key in self.changes)
 
-    @cached_property
-    def group(self) -> Group:
-        """The runs as the tables of `clare compare` take them."""
-        return Group(self.label, self.runs)
-
     @property
     def final(self) -> float:
         """The mean of the final accuracies."""
-        return cast(float, self.group.figures["final_accuracy"].mean)
-
-    @cached_property
-    def new_task(self) -> Spread:
-        """The mean over tasks of the accuracy directly after a task, over seeds."""
-        return spread([summarise(run)["new_task_accuracy"] for run in self.runs])
+        return cast(float, self.figures["final_accuracy"].mean)
 
 
 @dataclass(frozen=True)

@@ -116,8 +116,8 @@ def _name(kind: Kind) -> str:
 
 def _figures(kind: Kind) -> tuple[str, ...]:
     """How many seeds, and the accuracies in percent."""
-    figures = [spread_percent(kind.group.figures[name]) for name in STATISTICS]
-    return (str(len(kind.runs)), *figures, spread_percent(kind.new_task))
+    figures = [spread_percent(kind.figures[name]) for name in STATISTICS]
+    return (str(len(kind.runs)), *figures, spread_percent(kind.new_task_accuracy))
 
 
 def _against(kind: Kind, reference: Kind | None) -> str:
@@ -132,9 +132,8 @@ def _against(kind: Kind, reference: Kind | None) -> str:
 
 def _costs(kind: Kind) -> tuple[str, ...]:
     """What a kind costs."""
-    group = kind.group
-    passes = NONE if group.passes_per_image is None else str(group.passes_per_image)
-    return count(group.num_trained), count(group.num_stored), passes, duration(group.seconds)
+    passes = NONE if kind.passes_per_image is None else str(kind.passes_per_image)
+    return count(kind.num_trained), count(kind.num_stored), passes, duration(kind.seconds)
 
 
 def _capacity(kind: Kind) -> str:

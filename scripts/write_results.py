@@ -176,7 +176,7 @@ def _plot_of(board: Board) -> str:
 
 def _curves(board: Board) -> str:
     """Draw the accuracy over all seen classes of the methods with the preset's own settings."""
-    groups = [kind.group for kind in _own_kinds(board)]
+    groups = list(_own_kinds(board))
     chart = next(chart for chart in make_charts(groups) if chart.name == "accuracy")
     looks = looks_of(groups)
     strong = {label: replace(look, is_strong=label in OURS) for label, look in looks.items()}
@@ -219,7 +219,7 @@ def _figure(boards: Sequence[Board], preset: str, label: str, figure: str) -> st
         raise RunError(f"results_notes.toml asks for '{label}|{figure}'; write one of {', '.join(FIGURES)}")
     if len(labels) == 2:
         return str(difference(kinds[labels[0]], kinds[labels[1]]) or "(no shared seed)")
-    return percent(dict(kinds[label].group.figures)[FIGURES[figure]].mean)  # type: ignore[index]
+    return percent(dict(kinds[label].figures)[FIGURES[figure]].mean)  # type: ignore[index]
 
 
 def main(words: Sequence[str]) -> str | None:

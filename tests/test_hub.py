@@ -7,16 +7,16 @@ import pytest
 from huggingface_hub import constants
 from local_server import serve_files
 
-from clare.hub import HubError, HubFile, cache_folder, cached_file, download, file_size
+from clare.hub import SITE, HubError, HubFile, cache_folder, cached_file, download, file_size
 
 MODEL = HubFile("someone/model", "model.safetensors")
 PICTURES = HubFile("someone/pictures", "pictures.tar.gz", is_dataset=True)
 
 
 def test_addresses() -> None:
-    assert MODEL.page == "https://huggingface.co/someone/model"
-    assert MODEL.address == "https://huggingface.co/someone/model/resolve/main/model.safetensors"
-    assert PICTURES.address == "https://huggingface.co/datasets/someone/pictures/resolve/main/pictures.tar.gz"
+    assert MODEL.page == f"{SITE}/someone/model"
+    assert MODEL.address == f"{SITE}/someone/model/resolve/main/model.safetensors"
+    assert PICTURES.address == f"{SITE}/datasets/someone/pictures/resolve/main/pictures.tar.gz"
 
 
 def test_a_file_is_measured_fetched_and_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from clare.backbones.hub import hub_weights, without_connection
 from clare.backbones.vit import BackboneSettings, freeze, load_backbone
 from clare.backbones.weights import Weights, fetch_weights, find_weights, weights_size
 from clare.errors import BackboneError
-from clare.hub import HubFile
+from clare.hub import SITE, HubFile
 
 NAME = "vit_tiny_patch16_224.augreg_in21k"
 SIZES = {"depth": 1, "embed_dim": 24, "num_heads": 2}
@@ -125,7 +125,7 @@ def test_without_a_connection_and_a_cache_the_file_and_its_place_are_named(monke
     with pytest.raises(BackboneError) as caught:
         fetch_weights(HUB_FILE)
     assert "HF_HUB_OFFLINE forbids to look beyond the cache" in str(caught.value)
-    assert f"https://huggingface.co/timm/{NAME}/resolve/main/model.safetensors" in str(caught.value)
+    assert f"{SITE}/timm/{NAME}/resolve/main/model.safetensors" in str(caught.value)
 
 
 @pytest.mark.usefixtures("cache")
