@@ -54,8 +54,8 @@ def logits(*rows: list[float]) -> torch.Tensor:
 
 
 def test_small_differences_are_measured() -> None:
-    original = logits([1.0, 2.0, 3.0], [5.0, 4.0, 1.0])
-    exported = logits([1.0, 2.0, 3.0005], [5.0, 4.0, 1.0])
+    original = logits([0.1, 0.2, 0.3], [0.5, 0.4, 0.1])
+    exported = logits([0.1, 0.2, 0.3005], [0.5, 0.4, 0.1])
     agreement = compare(exported, original, SHOWN, 1e-3, "a test")
     assert agreement.difference == pytest.approx(5e-4, rel=1e-3)
     assert (
@@ -67,17 +67,25 @@ def test_small_differences_are_measured() -> None:
     ("exported", "message"),
     [
         (
-            [1.0, 2.0, 3.1],
+            [0.1, 0.2, 0.4],
             r"logits differ by 1\.0e-01 from the model's on two pictures, and 1e-03 is allowed; it was not",
         ),
-        ([1.0, 2.0, float("nan")], r"logits differ by nan"),
-        ([1.0, float("inf"), 3.0], r"logits differ by inf"),
-        ([1.0, 2.0], r"logits of shape \(1, 2\) where the model gives \(1, 3\)"),
+        ([0.1, 0.2, float("nan")], r"logits differ by nan"),
+        ([0.1, float("inf"), 0.3], r"logits differ by inf"),
+        ([0.1, 0.2], r"logits of shape \(1, 2\) where the model gives \(1, 3\)"),
     ],
 )
 def test_an_export_that_is_off_is_refused(exported: list[float], message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        compare(logits(exported), logits([1.0, 2.0, 3.0]), SHOWN, 1e-3, "a test")
+        compare(logits(exported), logits([0.1, 0.2, 0.3]), SHOWN, 1e-3, "a test")
+
+
+def test_large_scores_are_compared_by_their_size() -> None:
+    original = logits([400.0, 100.0], [-500.0, 0.0])
+    agreement = compare(original + 0.05, original, SHOWN, 1e-3, "a test")
+    assert agreement.difference == pytest.approx(1e-4, rel=1e-2)
+    with pytest.raises(ModelError, match=r"logits differ by 2\.0e-03"):
+        compare(original + 1.0, original, SHOWN, 1e-3, "a test")
 
 
 def test_another_class_is_refused_unless_it_is_a_tie() -> None:

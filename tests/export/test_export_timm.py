@@ -26,6 +26,8 @@ PORTABLE = ("clare", "clare-plus", "finetune", "full-finetune", "inflora", "join
 HEADS = [
     ("linear", "method.head.form=linear", "method.head.strategy=trained"),
     ("clare", "method.head.strategy=aligned"),
+    ("clare", "method.head.strategy=discriminant"),
+    ("clare", "method.head.strategy=discriminant", "method.head.form=linear"),
 ]
 # Without clare, whatever is installed: an import of it fails.
 SCRIPT = """
@@ -109,6 +111,12 @@ def test_the_files_hold_what_was_learnt_and_nothing_else(
 def test_a_method_that_is_more_than_that_says_so(make: Callable[..., Source], name: str) -> None:
     with pytest.raises(ModelError, match=rf"the method {name} is neither one adapter nor .*; use --format onnx"):
         portable_tensors(make(name).method)
+
+
+def test_a_head_of_random_features_says_so(make: Callable[..., Source]) -> None:
+    source = make("clare", "method.head.strategy=projected", "method.head.num_projected=16")
+    with pytest.raises(ModelError, match=r"the method clare is neither .* under plain rows.*; use --format onnx"):
+        portable_tensors(source.method)
 
 
 class Mirrored(FineTune):

@@ -76,9 +76,9 @@ def four(seed: int) -> dict[str, list[object]]:
     return drawings("cat", "dog", number=4, seed=seed)  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("strategy", ["prototype", "aligned"])
+@pytest.mark.parametrize("strategy", ["prototype", "aligned", "discriminant", "projected"])
 def test_pictures_in_two_lots_give_the_statistics_of_all_at_once(tmp_path: Path, strategy: str) -> None:
-    head = {"strategy": strategy, "align_epochs": 2, "align_samples": 8}
+    head = {"strategy": strategy, "align_epochs": 2, "align_samples": 8, "num_projected": 16}
     models = []
     for name in ("parts", "whole"):
         (tmp_path / name).mkdir()
@@ -97,8 +97,12 @@ def test_pictures_in_two_lots_give_the_statistics_of_all_at_once(tmp_path: Path,
         models.append(model)
     parts, whole = models
     assert [info.num_images for info in parts.classes] == [info.num_images for info in whole.classes] == [8, 12]
-    names = ("head.means", "head.factors") if strategy == "aligned" else ("head.rows",)
-    for name in names:
+    kept = {
+        "aligned": ("head.means", "head.factors"),
+        "discriminant": ("head.means", "head.counts", "head.scatter"),
+        "projected": ("head.means", "head.counts", "head.sums", "head.gram"),
+    }
+    for name in kept.get(strategy, ("head.rows",)):
         torch.testing.assert_close(
             parts.method.tensors()[name], whole.method.tensors()[name], rtol=1e-3, atol=1e-4, msg=name
         )

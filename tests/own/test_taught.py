@@ -165,12 +165,23 @@ def test_quick_lessons_claim_nothing(tmp_path: Path) -> None:
     assert model.classes[-1] == ClassInfo("plane", 4, model.classes[-1].taught_at, 8)
 
 
-@pytest.mark.parametrize("strategy", ["trained", "prototype", "aligned"])
+@pytest.mark.parametrize("strategy", ["trained", "prototype", "aligned", "discriminant", "projected"])
 def test_quick_lessons_work_with_every_kind_of_rows(tmp_path: Path, strategy: str) -> None:
-    model = new_model(tmp_path, head={"strategy": strategy, "align_epochs": 2, "align_samples": 8})
+    model = new_model(tmp_path, head={"strategy": strategy, "align_epochs": 2, "align_samples": 8, "num_projected": 64})
     model.teach(drawings("cat", "dog"), mode="quick")
     evaluation = model.evaluate(drawings("cat", "dog", seed=4))
     assert evaluation.accuracy == 1
+
+
+@pytest.mark.parametrize("strategy", ["discriminant", "projected"])
+def test_a_class_leaves_a_head_that_is_solved(tmp_path: Path, strategy: str) -> None:
+    model = new_model(tmp_path, head={"strategy": strategy, "num_projected": 64})
+    model.teach(drawings("cat", "dog", "bus"), mode="quick")
+    model.remove("dog")
+    assert {name for guess in answers(model) for name in guess.names} == {"cat", "bus"}
+    model.teach(drawings("van"), mode="quick")
+    again = TaughtModel.open(model.path, device="cpu")
+    assert again.evaluate(drawings("cat", "bus", "van", seed=4)).accuracy == 1
 
 
 def test_reports_follow_names_and_undo(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ from clare.settings import build_settings
 
 IMAGE_SIZE = 28
 SIZES = {"embed_dim": 24, "depth": 2, "num_heads": 2}
+NUM_PROJECTED = 48
+"""Random features of the tiny images, where a head makes some."""
 STRATEGIES: tuple[str, ...] = get_args(HeadSettings.model_fields["strategy"].annotation)
 # Gentle, since the patterns of the classes repeat from patch to patch and a large shift would mix them up.
 AUGMENTATION = {"rotation": 3.0, "zoom": 0.03, "shift": 0.02, "shear": 2.0, "flip": 0.0}
@@ -164,6 +166,8 @@ class Case:
     def experiment(self, *overrides: str, seed: int | None = None) -> Experiment:
         """Return a run of the method over the tiny preset."""
         strategy = [f"method.head.strategy={self.strategy}"] if self.strategy else []
+        if self.strategy == "projected":
+            strategy.append(f"method.head.num_projected={NUM_PROJECTED}")
         return make_experiment(str(self.preset), self.name, [*strategy, *overrides], seed)
 
     def method(self, *overrides: str) -> Method:

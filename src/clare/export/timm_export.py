@@ -55,7 +55,7 @@ def portable_tensors(method: Method) -> dict[str, Tensor]:
     """Return the head's rows and what the method adds to the backbone; a method that adds more than that is refused."""
     kind = type(method)
     projections = folded_projections(method)
-    is_plain_head = kind.classify is Method.classify
+    is_plain_head = kind.classify is Method.classify and method.head.finished_form != "projected"
     if is_plain_head and projections is not None:
         added = {f"backbone.blocks.{index}.attn.qkv.weight": weight for index, weight in enumerate(projections)}
     elif is_plain_head and isinstance(method, AdaptedMethod) and kind.features is AdaptedMethod.features:
@@ -66,8 +66,8 @@ def portable_tensors(method: Method) -> dict[str, Tensor]:
         added = {}
     else:
         raise ModelError(
-            f"the method {method.name} is neither one adapter nor other weights on a plain backbone, so timm alone "
-            "cannot run it; use --format onnx"
+            f"the method {method.name} is neither one adapter nor other weights under plain rows, so timm alone cannot "
+            "run it; use --format onnx"
         )
     tensors = {**added, "head.rows": method.head.rows}
     return {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
@@ -104,7 +104,7 @@ def describe(source: Source, settings: BackboneSettings) -> dict[str, Any]:
         "mean": mean,
         "std": std,
         "adapter": {"scale": method.adapter.settings.scale} if isinstance(method, AdaptedMethod) else None,
-        "head": {"form": head.settings.form, "scale": head.scale},
+        "head": {"form": head.finished_form, "scale": head.scale},
         "image_size": transforms.image_size,
         "resize": transforms.resize,
         "resample": transforms.test_kernel,

@@ -49,6 +49,8 @@ class Classifier(nn.Module):
         features: Tensor = vit.forward_head(vit.forward_features((images - self.mean) / self.std), pre_logits=True)
         if self.form == "cosine":
             return F.normalize(features, dim=1) @ F.normalize(self.rows, dim=1).T
+        if self.form == "unit-linear":
+            features = F.normalize(features, dim=1)
         return F.linear(features, self.rows[:, :-1], self.rows[:, -1])
 
     def probabilities(self, images: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A classifier that grows by the rows of each task, and the three ways its new rows come about.
+"""A classifier that grows by the rows of each task, and three ways its new rows come about.
 
 Shapes: B samples, K classes so far, M places in the block of the current task, D features, W numbers in a row:
 D of a cosine row, D + 1 of a linear one, whose last number is its bias.
@@ -17,6 +17,8 @@ from clare.heads.statistics import class_means, class_sums, gaussian_factors
 from clare.settings import Settings
 from clare.steps import Group, Learning, Pass, Phase, Sgd
 
+Strategy = Literal["trained", "prototype", "aligned", "discriminant", "projected"]
+
 
 class HeadSettings(Settings):
     """How the classifier's rows are made."""
@@ -24,12 +26,16 @@ class HeadSettings(Settings):
     form: Literal["cosine", "linear"] = Field(
         "cosine", description="Logits are cosines with the rows, or products with the rows plus a bias."
     )
-    strategy: Literal["trained", "prototype", "aligned"] = Field(
+    strategy: Strategy = Field(
         "prototype",
         description="Rows as training left them, class means of the finished adapter's features, "
-        "or rows re-trained on features drawn from one Gaussian per class.",
+        "rows re-trained on features drawn from one Gaussian per class, "
+        "the linear discriminant of class means and one covariance of all classes, "
+        "or ridge regression on random features.",
     )
-    scale: float = Field(20.0, gt=0, le=1000, description="Factor on the cosines in the training loss.")
+    scale: float = Field(
+        20.0, gt=0, le=1000, description="Factor on cosines in the training loss, and on projected scores in a softmax."
+    )
     learnt_scale: bool = Field(
         False,
         description="Learn the factor of a task's training together with its rows, from 1 on, for each task anew.",
@@ -40,13 +46,25 @@ class HeadSettings(Settings):
         0.1, gt=0, le=100, description="Learning rate of re-training the rows (aligned)."
     )
     align_batch_size: int = Field(256, ge=1, le=1_000_000, description="Batch size of re-training the rows (aligned).")
-    shrinkage: float = Field(0.2, ge=0, le=1, description="Weight of the identity in the class covariances (aligned).")
+    shrinkage: float = Field(
+        0.2, ge=0, le=1, description="Weight of the identity in covariances (aligned, discriminant)."
+    )
+    num_projected: int = Field(4000, ge=1, le=100_000, description="Random features of an image (projected).")
+    ridge_share: float = Field(
+        0.1,
+        gt=0,
+        le=1000,
+        description="Ridge in units of the mean over random features of their sum of squares (projected).",
+    )
 
     @model_validator(mode="after")
     def _rows_fit_the_form(self) -> "HeadSettings":
         """Refuse class means as the rows of a linear head."""
         if self.form == "linear" and self.strategy == "prototype":
-            raise ValueError("the strategy is prototype, but class means are no linear rows; use trained, aligned")
+            raise ValueError(
+                "the strategy is prototype, but class means are no linear rows; "
+                "use trained, aligned, discriminant, projected"
+            )
         return self
 
 
@@ -56,10 +74,12 @@ class LinearHeadSettings(HeadSettings):
     form: Literal["cosine", "linear"] = Field(
         "linear", description="Logits are cosines with the rows, or products with the rows plus a bias."
     )
-    strategy: Literal["trained", "prototype", "aligned"] = Field(
+    strategy: Strategy = Field(
         "trained",
         description="Rows as training left them, class means (cosine form only), "
-        "or rows re-trained on features drawn from one Gaussian per class.",
+        "rows re-trained on features drawn from one Gaussian per class, "
+        "the linear discriminant of class means and one covariance of all classes, "
+        "or ridge regression on random features.",
     )
 
 
@@ -91,12 +111,35 @@ class Head(nn.Module):
     @property
     def scale(self) -> float:
         """Factor that turns logits over all classes into the arguments of a softmax."""
+        return self._training_scale
+
+    @property
+    def _training_scale(self) -> float:
         return self.settings.scale if self.settings.form == "cosine" else 1.0
 
     @property
     def block_scale(self) -> float | Tensor:
         """Factor on the scores in the loss of the current task."""
-        return self.factor if self.settings.learnt_scale else self.scale
+        return self.factor if self.settings.learnt_scale else self._training_scale
+
+    @property
+    def follows_drift(self) -> bool:
+        """Whether `carry_over` moves what is kept of earlier classes; of trained rows nobody knows where to."""
+        return self.settings.strategy != "trained"
+
+    @property
+    def finished_form(self) -> str:
+        """How finished rows are applied to features, as an exported model must know it."""
+        return self.settings.form
+
+    @property
+    def directions(self) -> Tensor:
+        """Rows of all classes so far that compare with those of the block."""
+        return self.rows.data
+
+    def seen(self, features: Tensor) -> Tensor:
+        """Return features as the statistics of classes take them."""
+        return features
 
     def scores(self, features: Tensor, rows: Tensor) -> Tensor:
         """Return cosines with the rows, or products with them plus their biases, in the precision of the rows."""

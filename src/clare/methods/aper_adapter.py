@@ -11,7 +11,8 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.head import Head, HeadSettings
+from clare.heads.head import HeadSettings
+from clare.heads.make import make_head
 from clare.methods.base import register
 from clare.methods.first_task import FirstTaskMethod, FirstTaskSettings
 from clare.steps import Learning, TaskInfo
@@ -30,7 +31,10 @@ class AperSettings(FirstTaskSettings):
     @classmethod
     def _not_trained(cls, head: HeadSettings) -> HeadSettings:
         if head.strategy == "trained":
-            raise ValueError("the strategy is trained, but later tasks train no rows; use prototype, aligned")
+            raise ValueError(
+                "the strategy is trained, but later tasks train no rows; "
+                "use prototype, aligned, discriminant, projected"
+            )
         return head
 
 
@@ -46,7 +50,7 @@ class Aper(FirstTaskMethod):
 
     def __init__(self, backbone: Backbone, settings: AperSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
-        self.head = Head(2 * int(backbone.vit.num_features), settings.head)
+        self.head = make_head(2 * int(backbone.vit.num_features), settings.head, seed)
 
     def fixed_features(self, images: Tensor) -> Tensor:
         """Return the bare features, then the tuned ones, shape (B, 2D)."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from clare.backbones.vit import Backbone
 from clare.errors import ModelError
 from clare.heads.head import Head, HeadSettings
+from clare.heads.make import make_head
 from clare.registry import ClassRegistry
 from clare.seeds import generator_at
 from clare.settings import Settings
@@ -69,7 +70,7 @@ class Method(nn.Module, ABC):
         self.backbone = backbone.vit
         self.settings = settings
         self.seed = seed
-        self.head = Head(int(backbone.vit.num_features), settings.head)
+        self.head: Head = make_head(int(backbone.vit.num_features), settings.head, seed)
         self.tasks: list[tuple[str, ...]] = []
 
     @property
@@ -99,6 +100,15 @@ class Method(nn.Module, ABC):
     def fixed_features(self, images: Tensor) -> Tensor:
         """Return what no later task changes about these images, such as the query of a prompt, shape (B, Q)."""
         return self.bare_features(images)
+
+    @property
+    def num_fixed_parts(self) -> int:
+        """Return how many parts `fixed_features` has side by side; a task may add parts, and changes none."""
+        return 1
+
+    def later_parts(self, images: Tensor, first: int) -> Tensor:
+        """Return the parts of `fixed_features` from this one on; a method whose parts grow in number has some."""
+        raise NotImplementedError(f"{self.name} adds parts to its fixed features, but does not say what they are")
 
     def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
         """Return the features that the head classifies, shape (B, D); `fixed` spares their fixed part."""

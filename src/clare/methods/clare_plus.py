@@ -22,7 +22,9 @@ class ClarePlusSettings(ClareSettings):
         "seen", description="Classes that the training loss tells apart: the task's, or all so far, old rows fixed."
     )
     follow_drift: bool = Field(
-        True, description="Move the statistics of earlier classes as the task's own images tell that features moved."
+        True,
+        description="Move the statistics of earlier classes as the task's own images tell that features moved; "
+        "rows as trained, and random features, stay as they are.",
     )
     hold: float = Field(
         0.0, ge=0, le=1000, description="Weight of the cosine distance of features to those before the task."
@@ -60,17 +62,17 @@ class ClarePlus(Clare):
 
     def learn(self, task: TaskInfo) -> Learning:
         """Adapt as CLARE does, then let the statistics of earlier classes follow."""
-        self.contrast.place(self.head.rows.data)
+        self.contrast.place(self.head.directions)
         self.anchor.copy_(self.adapter.values)
         self.hold.fill_(self.settings.hold if task.index > 0 else 0.0)
-        follows = self.settings.follow_drift and task.index > 0 and self.head.settings.strategy != "trained"
-        if not follows:
+        if task.index == 0 or not (self.settings.follow_drift and self.head.follows_drift):
             yield from super().learn(task)
             return
         before = yield Collect("features before", self.features)
         yield from self.adapt(task)
         after = yield Collect("features after", self.features)
-        drift = yield Solve("drift", lambda: fit_drift(before["values"], after["values"], before["labels"]))
+        moves = (self.head.seen(before["values"]), self.head.seen(after["values"]), before["labels"])
+        drift = yield Solve("drift", lambda: fit_drift(*moves))
         self.head.carry_over(drift)
         yield from self.head.finish(len(task.classes))
 

@@ -50,7 +50,7 @@ def default_settings(backbone: Backbone, method: str, settings: Mapping[str, Any
 
 
 def _takes_aligned(kind: type[MethodSettings]) -> bool:
-    """Tell whether a method has the plain head, whose rows may come about in any of the three ways."""
+    """Tell whether a method has the plain head, whose rows may come about in any way."""
     return kind.model_fields["head"].annotation is MethodSettings.model_fields["head"].annotation
 
 

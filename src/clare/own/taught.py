@@ -131,7 +131,7 @@ class TaughtModel(Classifier):
             return self._commit(self._change("rename", (old, new), {}), self._memory, classes, self.calibration)
 
     def remove(self, name: str, *, wait: bool = True) -> Change:
-        """Forget a class: its row, its statistics and its name; coordinates of its task stay claimed."""
+        """Forget a class: its row, its own statistics and its name; coordinates and sums over all classes stay."""
         with self._changing(wait, Silence()):
             place = self._place(name)
             teaching.without_class(self.method, place)

@@ -19,14 +19,16 @@ from clare.engine.passes import run_pass, sweep
 from clare.engine.train import PhaseRun, Place
 from clare.errors import ModelError
 from clare.heads.head import GaussianFeatures, Head
+from clare.heads.solved import SolvedHead
 from clare.heads.statistics import class_means, class_sums, gaussian_factors
 from clare.methods.base import Method
 from clare.methods.clare import Clare
 from clare.own.memory import Memory, covariances, merged
 from clare.seeds import generator_at
-from clare.steps import Learning, Pass, Phase, TaskInfo
+from clare.steps import Learning, Pass, Phase, Solve, TaskInfo
 
 NUM_MEASURED = 32
+PER_CLASS = ("head.rows", "head.means", "head.factors", "head.counts", "head.sums")
 TRAINING_FACTOR = 3.0
 """A training step costs about three forward passes: one forward, one back through activations, and the update."""
 
@@ -57,7 +59,8 @@ def logits_of(context: Context, method: Method, features: Tensor) -> Tensor:
 
 def keeps_only_rows(method: Method) -> bool:
     """Tell whether all that a method keeps of a class is its row in a plain head, so that rows may come and go."""
-    return type(method.head) is Head and set(method.structure()) <= {"tasks", "block_size", "claims"}
+    has_rows = type(method.head) is Head or isinstance(method.head, SolvedHead)
+    return has_rows and set(method.structure()) <= {"tasks", "block_size", "claims"}
 
 
 def require_rows(method: Method, action: str) -> None:
@@ -114,11 +117,13 @@ def teach_more(
     if head.settings.strategy == "trained":
         raise ModelError(
             "this model's rows were trained on pictures that are gone, so more pictures cannot be added to them; "
-            "make models with head.strategy = prototype or aligned for that"
+            "make models with head.strategy = prototype, aligned, discriminant or projected for that"
         )
     is_aligned = head.settings.strategy == "aligned"
 
     def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        if isinstance(head, SolvedHead):
+            return head.statistic(features, labels, weights, len(places))
         return class_sums(features, labels, weights, len(places), outer=is_aligned)
 
     context.listener.step("statistics", 1)
@@ -131,6 +136,9 @@ def teach_more(
         head.means[here] = class_means(together).to(head.means)
         head.factors[here] = gaussian_factors(together, head.settings.shrinkage).to(head.factors)
         _drive(context, method, _realigned(head), images, place.task)
+    elif isinstance(head, SolvedHead):
+        head.add_samples(here, sums)
+        head.replace(head.solve())
     else:
         # What is remembered says how many pictures a row stands for; the row says where their mean is by now.
         old = counts.to(sums["count"])[:, None]
@@ -159,6 +167,8 @@ def _drive(context: Context, method: Method, steps: Learning, images: LabelledIm
         if isinstance(step, Pass):
             context.listener.step(step.name, 1)
             result = run_pass(context, method, step, images, Place(task, number))
+        elif isinstance(step, Solve):
+            result = step.function()
         elif isinstance(step, Phase):
             context.listener.step(step.name, step.epochs)
             PhaseRun(context, method, step, images, Place(task, number)).run(0, lambda epoch, tensors: None)
@@ -176,14 +186,16 @@ def sums_of(context: Context, method: Method, images: LabelledImages, num_classe
 
 
 def without_class(method: Method, place: int) -> None:
-    """Drop a class's row, statistics and name; the coordinates of its task stay claimed."""
+    """Drop a class's row, own statistics and name; the coordinates of its task and sums over all classes stay."""
     require_rows(method, "removing a class")
     name = method.classes[place]
+    if isinstance(method.head, SolvedHead):
+        method.head.forget(place)
     snapshot = method.snapshot()
     rest = torch.arange(len(method.classes)) != place
     tensors = dict(snapshot.tensors)
-    for key in ("head.rows", "head.means", "head.factors"):
-        if len(tensors[key]) == len(rest):
+    for key in PER_CLASS:
+        if key in tensors and len(tensors[key]) == len(rest):
             tensors[key] = tensors[key][rest.to(tensors[key].device)]
     tasks = [[other for other in task if other != name] for task in snapshot.structure["tasks"]]
     method.restore(replace(snapshot, structure={**snapshot.structure, "tasks": tasks}, tensors=tensors))
@@ -226,7 +238,7 @@ def _align_seconds(method: Method, num_classes: int) -> float:
     """Estimate the seconds of re-training the rows of all classes."""
     head = method.head
     settings = head.settings
-    if type(head) is not Head or settings.strategy != "aligned":
+    if settings.strategy != "aligned":
         return 0.0
     number, size = 4, head.num_features
     means, factors = head.rows.new_zeros(number, size), head.rows.new_zeros(number, size, size)

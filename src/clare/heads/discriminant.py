@@ -1,0 +1,76 @@
+"""A head whose finished rows are the linear discriminant of all classes, solved anew after every task.
+
+Shapes: B samples, K classes so far, D features.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clare.heads.drift import Drift, moved, stretched
+from clare.heads.head import HeadSettings
+from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, within_scatter
+from clare.heads.solved import SolvedHead
+
+
+class DiscriminantHead(SolvedHead):
+    """Class means and one covariance of all classes."""
+
+    scatter: Tensor
+
+    def __init__(self, num_features: int, settings: HeadSettings) -> None:
+        super().__init__(num_features, settings)
+        self.register_buffer("scatter", torch.zeros(num_features, num_features))
+
+    @property
+    def finished_size(self) -> int:
+        """Numbers in a finished row: a weight for each feature and a bias."""
+        return self.num_features + 1
+
+    @property
+    def scale(self) -> float:
+        """The scores are log posteriors already."""
+        return 1.0
+
+    @property
+    def finished_form(self) -> str:
+        """Products plus biases, of features of length one where the task was trained with cosines."""
+        return "unit-linear" if self.is_unit else "linear"
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the scores of all classes so far, shape (B, K)."""
+        with torch.autocast(self.rows.device.type, enabled=False):
+            return F.linear(self.seen(features), self.rows[:, :-1], self.rows[:, -1])
+
+    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_new: int) -> dict[str, Tensor]:
+        """Return count and sum per class, and one sum of outer products."""
+        return scatter_sums(self.seen(features), labels, weights, num_new)
+
+    def add_classes(self, sums: dict[str, Tensor]) -> None:
+        """Take over the sums of new classes."""
+        super().add_classes(sums)
+        self.scatter.add_(within_scatter(sums).to(self.scatter))
+
+    def add_samples(self, places: Tensor, sums: dict[str, Tensor]) -> None:
+        """Take over the sums of more samples of known classes."""
+        self.scatter.add_(added_scatter(self.counts[places], self.means[places], sums).to(self.scatter))
+        super().add_samples(places, sums)
+
+    def solve(self) -> Tensor:
+        """Return the rows of all classes, made out of the statistics."""
+        return discriminant_rows(self.means, self.scatter, float(self.counts.sum()), self.settings.shrinkage)
+
+    @property
+    def directions(self) -> Tensor:
+        """Rows that compare with those of the block: class means, or the linear rows themselves."""
+        return self.means if self.is_unit else self.rows.data
+
+    def forget(self, place: int) -> None:
+        """Let the scatter stand for as many samples as the other classes have; whose they were is not known."""
+        self.scatter.mul_(1 - self.counts[place] / self.counts.sum())
+
+    def carry_over(self, drift: Drift) -> None:
+        """Move class means and the covariance to where a task's training took the features."""
+        self.means = moved(self.means, drift)
+        # The root of a covariance is stretched on one side, the covariance itself on both.
+        self.scatter.copy_(stretched(stretched(self.scatter, drift).T, drift))

@@ -1,0 +1,51 @@
+"""Sums around class means, and the linear discriminant of classes that share one covariance.
+
+Shapes: B samples, K classes, D features.
+"""
+
+import torch
+from torch import Tensor
+
+from clare.heads.statistics import class_sums
+
+FLOOR = 1e-6
+"""Least variance in any direction, in units of the mean square of the class means."""
+
+
+def scatter_sums(features_BD: Tensor, labels_B: Tensor, weights_B: Tensor, num_classes: int) -> dict[str, Tensor]:
+    """Return count and sum per class, and one sum of outer products over all classes, in double precision."""
+    features = features_BD.double()
+    sums = class_sums(features, labels_B, weights_B, num_classes, outer=False)
+    return {**sums, "outer": (features.T * weights_B.double()) @ features}
+
+
+def within_scatter(sums: dict[str, Tensor]) -> Tensor:
+    """Return the sum of outer products around the class means, shape (D, D)."""
+    return sums["outer"] - _means(sums).T @ sums["sum"]
+
+
+def _means(sums: dict[str, Tensor]) -> Tensor:
+    """Return the mean of each class, and zeros for one without samples."""
+    return sums["sum"] / sums["count"].clamp(min=1)[:, None]
+
+
+def discriminant_rows(means_KD: Tensor, scatter_DD: Tensor, num_samples: float, shrinkage: float) -> Tensor:
+    """Return weights and a bias for each class, shape (K, D + 1), whose products are log posteriors but for a constant.
+
+    The covariance is the scatter over the samples, shrunk towards a multiple of the identity.
+    """
+    means, size = means_KD.double(), means_KD.shape[1]
+    covariance = scatter_DD.double() / max(num_samples, 1.0)
+    variance = covariance.diagonal().mean()
+    identity = torch.eye(size, dtype=torch.float64, device=means.device)
+    floor = (FLOOR * means.square().mean()).clamp(min=torch.finfo(torch.float64).tiny)
+    shrunk = (1 - shrinkage) * covariance + (shrinkage * variance + floor) * identity
+    weights = torch.linalg.solve(shrunk, means.T).T
+    return torch.cat([weights, -0.5 * (weights * means).sum(1, keepdim=True)], 1)
+
+
+def added_scatter(counts_K: Tensor, means_KD: Tensor, sums: dict[str, Tensor]) -> Tensor:
+    """Return what the scatter grows by with more samples of classes that had so many before, around these means."""
+    old, new = counts_K.double()[:, None], sums["count"][:, None]
+    apart = _means(sums) - means_KD.double()
+    return within_scatter(sums) + apart.T @ (apart * old * new / (old + new).clamp(min=1))

@@ -1,0 +1,93 @@
+"""What the heads have in common whose finished rows are solved from sums over all tasks.
+
+Shapes: B samples, K classes so far, D features.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clare.heads.head import Head, HeadSettings
+from clare.heads.statistics import class_means, class_sums
+from clare.steps import Learning, Pass, Solve
+
+
+class SolvedHead(Head, ABC):
+    """Class means and further sums; a task is trained with the rows of its form, which are then dropped."""
+
+    counts: Tensor
+
+    def __init__(self, num_features: int, settings: HeadSettings) -> None:
+        super().__init__(num_features, settings)
+        self.register_buffer("counts", torch.zeros(0))
+        self.rows = nn.Parameter(torch.zeros(0, self.finished_size), requires_grad=False)
+
+    @property
+    @abstractmethod
+    def finished_size(self) -> int:
+        """Numbers in a finished row."""
+
+    @abstractmethod
+    def solve(self) -> Tensor:
+        """Return the rows of all classes, made out of the sums."""
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether features are brought to length one, as in the cosines that the task was trained with."""
+        return self.settings.form == "cosine"
+
+    @property
+    def directions(self) -> Tensor:
+        """Rows that compare with those of the block: class means, if linear with a bias for the nearest to win."""
+        if self.is_unit:
+            return self.means
+        return torch.cat([self.means, -0.5 * self.means.square().sum(1, keepdim=True)], 1)
+
+    def seen(self, features: Tensor) -> Tensor:
+        """Return features as the statistics of classes take them, at least in single precision."""
+        features = features.to(torch.promote_types(features.dtype, torch.float32))
+        return F.normalize(features, dim=1) if self.is_unit else features
+
+    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_new: int) -> dict[str, Tensor]:
+        """Return the sums over a batch that the rows are made of."""
+        return class_sums(self.seen(features), labels, weights, num_new, outer=False)
+
+    def finish(self, num_new: int) -> Learning:
+        """Add the task's classes, and make all rows anew."""
+
+        def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+            return self.statistic(features, labels, weights, num_new)
+
+        sums = yield Pass("statistics", statistic)
+        self.add_classes(sums)
+        # Ranks may round differently; what the first one finds counts.
+        solved = yield Solve("rows", lambda: {"rows": self.solve()})
+        self.replace(solved["rows"])
+
+    def replace(self, rows: Tensor) -> None:
+        """Take over the rows of all classes."""
+        self.rows = nn.Parameter(rows.to(self.rows), requires_grad=False)
+
+    def add_classes(self, sums: dict[str, Tensor]) -> None:
+        """Take over the sums of new classes."""
+        self.means = torch.cat([self.means, class_means(sums).to(self.means)])
+        self.counts = torch.cat([self.counts, sums["count"].to(self.counts)])
+
+    def add_samples(self, places: Tensor, sums: dict[str, Tensor]) -> None:
+        """Take over the sums of more samples of known classes."""
+        old, new = self.counts[places].double()[:, None], sums["count"][:, None]
+        means = (old * self.means[places].double() + sums["sum"]) / (old + new)
+        self.means[places] = means.to(self.means)
+        self.counts[places] += sums["count"].to(self.counts)
+
+    def forget(self, place: int) -> None:
+        """Prepare for a class to go; sums that all classes share keep its samples."""
+
+    def resize(self, num_classes: int, block_size: int) -> None:
+        """Make room for saved rows and sums before they are loaded."""
+        super().resize(num_classes, block_size)
+        self.rows = nn.Parameter(self.rows.new_zeros(num_classes, self.finished_size), requires_grad=False)
+        self.means = self.means.new_zeros(num_classes, self.num_features)
+        self.counts = self.counts.new_zeros(num_classes)
