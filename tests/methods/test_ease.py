@@ -187,19 +187,35 @@ def test_logits_keep_full_precision(tiny_backbone: MakeBackbone, tiny_stream: Ma
     assert torch.equal(in_half, method.classify(features))
 
 
-def test_what_evaluation_keeps_of_the_bare_backbone_changes_nothing(
-    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
+@pytest.mark.parametrize("bare", [False, True])
+def test_evaluation_looks_at_an_image_once_for_each_subspace(
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, bare: bool
 ) -> None:
     stream, run, kept = tiny_stream(), context(), FixedFeatures()
-    method = make_ease(tiny_backbone(), bare_subspace=True)
+    method = make_ease(tiny_backbone(), bare_subspace=bare)
+    assert method.fixed_version is None
+    looked_at: list[tuple[int, int]] = []
+    features = method.adapters.features
+
+    def counted(images: Tensor, adapters: Tensor, chunk_size: int = 0) -> Tensor:
+        looked_at.append((len(images), len(adapters)))
+        return features(images, adapters, chunk_size)
+
     for task in stream.tasks:
         learn(run, method, [task])
-        fixed = kept.of(run, method, stream.test, torch.arange(len(stream.test)))
+        seen = (stream.test.labels < stream.num_seen(task.index)).nonzero().squeeze(1)
+        method.adapters.features = counted  # type: ignore[method-assign]
+        fixed = kept.of(run, method, stream.test, seen)
+        method.adapters.features = features  # type: ignore[method-assign]
+        num_new = len(seen) // (task.index + 1)
+        old = [(len(seen) - num_new, 1)] if task.index else []
+        assert looked_at == [*old, (num_new, task.index + 1)]
+        looked_at.clear()
         assert fixed is not None
-        assert fixed.shape == (len(stream.test), WIDTH)
-        ours = predict_logits(run, method, stream.test, fixed)
-        torch.testing.assert_close(ours, predict_logits(run, method, stream.test), rtol=1e-5, atol=1e-6)
-    assert make_ease(tiny_backbone()).fixed_version is None
+        assert fixed.shape == (len(seen), WIDTH * (bare + task.index + 1))
+        ours = predict_logits(run, method, stream.test.select(seen), fixed)
+        theirs = predict_logits(run, method, stream.test.select(seen))
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("strategy", ["trained", "aligned"])

@@ -114,6 +114,7 @@ class FixedFeatures:
 
     def __init__(self) -> None:
         self.version: int | None = None
+        self.num_parts = 0
         self.rows, self.is_known = torch.zeros(0), torch.zeros(0, dtype=torch.bool)
 
     @torch.no_grad()
@@ -121,20 +122,37 @@ class FixedFeatures:
         """Return the fixed features of the images at these positions, computing those that are not known."""
         if method.fixed_version is None:
             return None
+        method.eval()
         if method.fixed_version != self.version:
-            self.version = method.fixed_version
+            self.version, self.num_parts = method.fixed_version, method.num_fixed_parts
             self.rows, self.is_known = torch.zeros(0), torch.zeros(len(images), dtype=torch.bool)
+        if method.num_fixed_parts > self.num_parts:
+            self._widen(context, method, images)
         missing = positions[~self.is_known[positions]]
         if len(missing):
-            method.eval()
-            source = ImageSource(context, images.select(missing), augmented=False)
 
             def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
                 return context.programs.forward(method, method.fixed_features, inputs)
 
-            new = sweep(context, method, source, rows_of)
+            new = sweep(context, method, ImageSource(context, images.select(missing), augmented=False), rows_of)
             if not len(self.rows):
                 self.rows = new.new_zeros(len(images), *new.shape[1:])
             self.rows[missing.to(new.device)] = new
             self.is_known[missing] = True
         return self.rows[positions.to(self.rows.device)]
+
+    def _widen(self, context: Context, method: Method, images: LabelledImages) -> None:
+        """Add the parts that came since to the features of known images."""
+        known, first = self.is_known.nonzero().squeeze(1), self.num_parts
+        self.num_parts = method.num_fixed_parts
+        if not len(known):
+            return
+
+        def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
+            with context.ranks.autocast():
+                return method.later_parts(inputs, first)
+
+        new = sweep(context, method, ImageSource(context, images.select(known), augmented=False), rows_of)
+        added = new.new_zeros(len(images), *new.shape[1:])
+        added[known.to(new.device)] = new
+        self.rows = torch.cat([self.rows, added], 1)

@@ -70,6 +70,7 @@ class Ease(Method):
     fixed_shapes = True
     # Features and prototypes grow by one subspace with each task; the adapter being trained stays in its place.
     features_grow = True
+    features_are_fixed = True
     settings_type = EaseSettings
     settings: EaseSettings
     prototypes: Tensor
@@ -120,15 +121,23 @@ class Ease(Method):
 
     @property
     def fixed_version(self) -> int | None:
-        """The bare backbone's features are one part, and never change; nothing else is kept."""
-        return 0 if self.settings.bare_subspace else None
+        """Nothing is fixed until the first task is learnt; from then on subspaces are added and none changes."""
+        return 0 if self.tasks else None
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+    @property
+    def num_fixed_parts(self) -> int:
+        """The bare backbone, if it is a subspace, and every adapter."""
+        return self.num_bare + len(self.adapters)
+
+    def fixed_features(self, images: Tensor) -> Tensor:
         """Return the features of all subspaces side by side, the bare backbone's first if it is one."""
-        features = self.adapters.features(images, self.adapters.values, self.settings.chunk_size).flatten(1)
-        if not self.settings.bare_subspace:
-            return features
-        return torch.cat([self.fixed_features(images) if fixed is None else fixed, features], 1)
+        later = self.later_parts(images, self.num_bare)
+        return torch.cat([self.bare_features(images), later], 1) if self.num_bare else later
+
+    def later_parts(self, images: Tensor, first: int) -> Tensor:
+        """Return the features of the adapters from a subspace on, side by side."""
+        adapters = self.adapters.values[first - self.num_bare :]
+        return self.adapters.features(images, adapters, self.settings.chunk_size).flatten(1)
 
     def classify(self, features: Tensor) -> Tensor:
         """Return the weighted cosines over every class learnt so far."""
