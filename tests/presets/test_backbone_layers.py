@@ -36,6 +36,35 @@ def test_a_file_can_be_laid_over_and_its_settings_win(tmp_path: Path) -> None:
     assert experiment.method["probe_epochs"] == make_experiment("quickdraw", "clare").method["probe_epochs"]
 
 
+def test_a_layer_can_speak_of_one_data_set_alone(tmp_path: Path) -> None:
+    layer = tmp_path / "mine.toml"
+    layer.write_text(
+        "[methods.clare]\nlearning_rate = 0.5\nepochs = 3\n"
+        "[datasets.cub.methods.clare]\nlearning_rate = 0.25\n[datasets.cub.transforms]\nflip = 0.0\n"
+    )
+    birds, others = (make_experiment(f"{preset}+{layer}", "clare") for preset in ("cub200-10x20", "cifar100-10x10"))
+    assert (birds.method["learning_rate"], others.method["learning_rate"]) == (0.25, 0.5)
+    assert birds.method["epochs"] == others.method["epochs"] == 3
+    assert (birds.transforms.flip, others.transforms.flip) == (0.0, 0.5)
+
+
+@pytest.mark.parametrize("text", ["datasets = 3", "datasets = {quickdraw = 3}"])
+def test_settings_of_a_data_set_that_are_no_table_are_refused(tmp_path: Path, text: str) -> None:
+    layer = tmp_path / "mine.toml"
+    layer.write_text(text)
+    with pytest.raises(SettingsError, match=r"section 'datasets' of quickdraw\+mine is no table.*datasets\.NAME"):
+        make_experiment(f"quickdraw+{layer}")
+
+
+def test_settings_of_an_unknown_data_set_are_refused(tmp_path: Path) -> None:
+    layer = tmp_path / "mine.toml"
+    layer.write_text("[datasets.cub200.methods.clare]\nlearning_rate = 0.1\n")
+    with pytest.raises(
+        SettingsError, match=r"quickdraw\+mine has settings for the data set 'cub200' \(did you mean 'cub'"
+    ):
+        make_experiment(f"quickdraw+{layer}")
+
+
 def test_without_a_backbone_the_preset_is_itself() -> None:
     assert with_backbone("quickdraw", None) == "quickdraw"
 

@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from clare.data.settings import DATASETS
 from clare.errors import SettingsError, nearest
 from clare.methods import METHODS
 from clare.methods.base import Method
@@ -15,6 +16,9 @@ from clare.settings import build_settings
 
 BACKBONES = "backbones"
 """Folder of the presets that hold a backbone and what goes with it."""
+
+PER_DATASET = "datasets"
+"""Section of a backbone's preset with what is laid over presets of one data set alone."""
 
 SECTIONS = ("data", "stream", "transforms", "backbone", "engine", "method")
 
@@ -55,8 +59,26 @@ def read_preset(name: str, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]
         over = _read(layer, BACKBONES, extended_by)
         label = f"{values['name']}+{over.pop('name')}"
         over.pop("description", None)
+        per_dataset = over.pop(PER_DATASET, {})
         values = {**merge(values, over), "name": label}
+        values = merge(values, _own_of(values, per_dataset))
     return values
+
+
+def _own_of(values: dict[str, Any], per_dataset: Any) -> dict[str, Any]:
+    """Return what a backbone's preset says for the data set of a preset alone."""
+    if not isinstance(per_dataset, dict) or not all(isinstance(own, dict) for own in per_dataset.values()):
+        raise SettingsError(
+            f"the section '{PER_DATASET}' of {values['name']} is no table of tables; "
+            f"write it as [{PER_DATASET}.NAME.methods.METHOD]"
+        )
+    for name in sorted(per_dataset.keys() - set(DATASETS)):
+        raise SettingsError(
+            f"{values['name']} has settings for the data set '{name}'{nearest(name, DATASETS)}; known: "
+            f"{', '.join(DATASETS)}"
+        )
+    data = values.get("data", {})
+    return dict(per_dataset.get(data.get("dataset"), {})) if isinstance(data, dict) else {}
 
 
 def read_backbone(name: str) -> dict[str, Any]:
