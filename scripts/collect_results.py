@@ -1,6 +1,7 @@
 """Gather finished runs into results/: one small JSON each, or all together in one file.
 
 python scripts/collect_results.py RUNS…                      each run below results/runs/PRESET/ or results/validation/
+    --shared-device                                          the runs shared it, so their times say nothing of growth
 python scripts/collect_results.py TUNE_FOLDER…               a folder of `clare tune`: its trials to results/tuning/
 python scripts/collect_results.py RUNS --into FILE.json --command 'make run'    all runs and their differences
 """
@@ -39,13 +40,13 @@ def place_of(result: dict[str, Any], results: Path) -> Path:
     return results / kind / str(result["preset"]) / name
 
 
-def collect(folders: Sequence[Path], results: Path) -> tuple[list[Path], list[str]]:
+def collect(folders: Sequence[Path], results: Path, shared: bool = False) -> tuple[list[Path], list[str]]:
     """Write each finished run's result, and return the files with a sentence for each run that was refused."""
     written: dict[Path, Path] = {}
     refused = []
     for run in find_runs(folders):
         try:
-            result = result_of(run, changes_of(run))
+            result = {**result_of(run, changes_of(run)), "shared_device": shared}
             path = place_of(result, results)
             if path in written:
                 raise RunError(f"{run.folder} and {written[path]} are the same experiment; collect one of them")
@@ -97,11 +98,14 @@ def main(words: Sequence[str]) -> list[str]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUNS")
     parser.add_argument("--results", type=Path, default=Path(__file__).parents[1] / "results", metavar="FOLDER")
+    parser.add_argument("--shared-device", action="store_true", help="other runs used the device at the same time")
     parser.add_argument("--into", type=Path, metavar="FILE.json", help="one file for all runs")
     parser.add_argument("--command", help="with --into: the command that made the runs")
     arguments = parser.parse_args(words)
     if (arguments.into is None) != (arguments.command is None):
         parser.error("--into and --command belong together; give both or none")
+    if arguments.shared_device and arguments.into:
+        parser.error("--shared-device marks the files of single runs; leave it out with --into")
     try:
         if arguments.into:
             collect_together(arguments.folders, arguments.into, arguments.command)
@@ -109,7 +113,7 @@ def main(words: Sequence[str]) -> list[str]:
         tuned = [folder for folder in arguments.folders if (folder / TUNED).is_file()]
         written = [collect_trials(folder, arguments.results) for folder in tuned]
         others = [folder for folder in arguments.folders if folder not in tuned]
-        files, refused = collect(others, arguments.results) if others else ([], [])
+        files, refused = collect(others, arguments.results, arguments.shared_device) if others else ([], [])
     except ClareError as error:
         return [str(error)]
     for path in [*written, *files]:

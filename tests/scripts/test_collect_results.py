@@ -68,6 +68,15 @@ def test_a_run_becomes_one_small_file_with_its_figures(
     assert len(path.read_text().splitlines()) < 200
 
 
+@pytest.mark.parametrize("words", [[], ["--shared-device"]])
+def test_a_result_says_whether_its_device_was_shared(
+    collect: ModuleType, write_run: WriteRun, tmp_path: Path, words: list[str]
+) -> None:
+    folder = write_run(tmp_path / "run", preset=preset_of())
+    assert collect.main([str(folder), "--results", str(tmp_path / "results"), *words]) == []
+    assert json.loads(only(tmp_path / "results").read_text())["shared_device"] is bool(words)
+
+
 def test_a_result_ranks_as_the_run_it_was_made_of(
     collect: ModuleType, files: ModuleType, write_run: WriteRun, tmp_path: Path
 ) -> None:

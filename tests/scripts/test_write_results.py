@@ -133,9 +133,22 @@ def test_claims_are_decided_by_rule(write: ModuleType, add: Add, tmp_path: Path)
     assert verdicts("CLARE is ahead of every other") == ["holds", "holds", *missing]
     assert verdicts("The time") == ["holds", "not measured"]
     assert verdicts("The peak memory") == missing
-    assert verdicts("First of those") == ["holds"] * 4 + missing
+    # Nothing else has the head that clare-plus has in these presets.
+    assert verdicts("First of those") == ["holds"] * 2 + missing
     assert "Without stages: " in page
     assert "{" not in page
+
+
+def test_times_on_a_shared_device_decide_nothing(
+    boards: ModuleType, claims: ModuleType, script: Script, add: Add, tmp_path: Path
+) -> None:
+    path = tmp_path / "results/runs"
+    folder = add(FIFTY, "clare")
+    for shared, verdict in (([], "holds"), (["--shared-device"], "not measured")):
+        script("collect_results").main([str(folder), "--results", str(tmp_path / "results"), *shared])
+        found = claims.make_claims(boards.make_boards(script("result_files").read_results(path)))
+        (claim,) = [claim for claim in found if claim.key == "time"]
+        assert claim.findings[0].verdict == verdict
 
 
 def test_the_readme_gets_its_block_and_nothing_else_changes(write: ModuleType, add: Add, tmp_path: Path) -> None:

@@ -145,6 +145,9 @@ def _condition(results: Results, setting: Setting) -> str:
     if setting.recipe:
         changed = ", ".join(f"{key} {ours} ({theirs:g})" for key, (ours, theirs) in setting.recipe.items())
         parts.append(f"settings of CLARE other than in the paper's text: {changed}")
+    strategy = setting.experiment.method["head"]["strategy"]
+    if strategy != "trained":
+        parts.append(f"{strategy} rows in the classifier, where the text reads as rows that are trained")
     compared = "" if setting.is_paper else "; our numbers and the paper's are not subtracted from each other"
     return f"{name}: {'; '.join(parts)}{compared}."
 
