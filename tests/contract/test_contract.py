@@ -10,8 +10,11 @@ from clare.methods import METHODS
 
 NAMES = list(METHODS)
 PAIRS = [(name, strategy) for name in NAMES for strategy in STRATEGIES]
-CASES = [pair for pair in PAIRS if accepts(*pair)]
-REFUSED = [pair for pair in PAIRS if pair not in CASES]
+ACCEPTED = [pair for pair in PAIRS if accepts(*pair)]
+REFUSED = [pair for pair in PAIRS if pair not in ACCEPTED]
+# The two solved heads differ in their sums alone, which know nothing of the method; one of them meets every method.
+PROJECTED = ("clare", "clare-plus", "aper-adapter", "sdlora")
+CASES = [(name, strategy) for name, strategy in ACCEPTED if strategy != "projected" or name in PROJECTED]
 
 
 def named(value: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from torch import Tensor
 
 from clare.backbones.vit import load_backbone
+from clare.contract.world import NUM_PROJECTED
 from clare.data.sources import load_dataset
 from clare.data.stream import make_stream
 from clare.engine.context import Context, Silence
@@ -33,7 +34,8 @@ def experiments(preset: str) -> dict[str, Experiment]:
     for name in METHODS:
         for strategy in get_args(HeadSettings.model_fields["strategy"].annotation):
             try:
-                found[f"{name}-{strategy}"] = make_experiment(preset, name, [f"method.head.strategy={strategy}"])
+                words = [f"method.head.strategy={strategy}", f"method.head.num_projected={NUM_PROJECTED}"]
+                found[f"{name}-{strategy}"] = make_experiment(preset, name, words)
             except SettingsError:
                 continue
     return found
