@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from head_steps import finish
 from torch import Tensor
 
 from clare.heads.discriminant import DiscriminantHead
@@ -11,7 +12,6 @@ from clare.heads.head import HeadSettings
 from clare.heads.make import make_head as head_of
 from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, within_scatter
 from clare.heads.statistics import class_means
-from clare.steps import Pass, Solve
 
 NUM_FEATURES, NUM_CLASSES = 5, 3
 
@@ -33,16 +33,6 @@ def make_head(**settings: object) -> DiscriminantHead:
     head = head_of(NUM_FEATURES, HeadSettings.model_validate({"strategy": "discriminant", **settings}), 0)
     assert isinstance(head, DiscriminantHead)
     return head
-
-
-def finish(head: DiscriminantHead, features: Tensor, labels: Tensor, num_new: int) -> None:
-    steps = head.finish(num_new)
-    step = next(steps)
-    assert isinstance(step, Pass)
-    solve = steps.send(step.statistic(features, labels, torch.ones(len(features))))
-    assert isinstance(solve, Solve)
-    with pytest.raises(StopIteration):
-        steps.send(solve.function())
 
 
 def test_scores_are_log_posteriors_of_gaussians_with_one_covariance() -> None:

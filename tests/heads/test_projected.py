@@ -3,12 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from head_steps import finish
 from torch import Tensor
 
 from clare.heads.head import HeadSettings
 from clare.heads.make import make_head
 from clare.heads.projected import ProjectedHead
-from clare.steps import Pass, Solve
 
 NUM_FEATURES, NUM_CLASSES, NUM_PROJECTED = 5, 3, 33
 
@@ -25,16 +25,6 @@ def make_projected(**settings: object) -> ProjectedHead:
     head = make_head(NUM_FEATURES, HeadSettings.model_validate(values), 0)
     assert isinstance(head, ProjectedHead)
     return head
-
-
-def finish(head: ProjectedHead, features: Tensor, labels: Tensor, num_new: int) -> None:
-    steps = head.finish(num_new)
-    step = next(steps)
-    assert isinstance(step, Pass)
-    solve = steps.send(step.statistic(features, labels, torch.ones(len(features))))
-    assert isinstance(solve, Solve)
-    with pytest.raises(StopIteration):
-        steps.send(solve.function())
 
 
 @pytest.mark.parametrize("form", ["cosine", "linear"])
