@@ -1,9 +1,10 @@
 """All that was measured on one preset: runs that differ in nothing but their seed as groups, and their differences."""
 
+import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from clare.metrics.accuracy import FloatArray
 from clare.report.groups import Group
 
 OURS = ("clare", "clare-plus")
+TOLD_BY_HEAD = ("head.form", "head.strategy", "head.read_blocks", "head.read_patches")
 NORMAL_QUANTILE = 1.959964
 """Half the width of a 95 % interval in standard deviations."""
 
@@ -40,6 +42,12 @@ class Kind(Group):
         return all(key.startswith("head.") for key in self.changes)
 
     @property
+    def name(self) -> str:
+        """The method with what differs from the preset, but for what the head's own words tell."""
+        others = [f"{key}={value}" for key, value in self.changes.items() if key not in TOLD_BY_HEAD]
+        return f"{self.method} ({', '.join(others)})" if others else self.method
+
+    @property
     def final(self) -> float:
         """The mean of the final accuracies."""
         return cast(float, self.figures["final_accuracy"].mean)
@@ -51,7 +59,9 @@ class Difference:
 
     by_seed: tuple[float, ...]
     deviation: float | None
-    """Standard deviation of the mean under resampling of test images; none where no answers are kept."""
+    """Standard deviation of the mean under resampling of test images; none where their number is unknown."""
+    is_paired: bool = True
+    """Whether both answered the same drawn images; otherwise they are taken as independent."""
 
     @property
     def mean(self) -> float:
@@ -76,7 +86,8 @@ class Difference:
     def __str__(self) -> str:
         bounds = "" if self.deviation is None else f" [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
         seeds = f" ({', '.join(f'{100 * each:+.1f}' for each in self.by_seed)})" if len(self.by_seed) > 1 else ""
-        return f"{100 * self.mean:+.1f}{bounds}{seeds}"
+        mark = "" if self.is_paired or self.deviation is None else " unpaired"
+        return f"{100 * self.mean:+.1f}{bounds}{mark}{seeds}"
 
 
 @dataclass(frozen=True)
@@ -129,10 +140,18 @@ def make_boards(results: Mapping[str, Sequence[StoredRun]]) -> list[Board]:
     boards = []
     for preset, runs in results.items():
         together: dict[str, list[StoredRun]] = {}
-        for run in runs:
+        for run in _counted(runs):
             together.setdefault(run.label, []).append(run)
         boards.append(Board(preset, tuple(Kind(label, tuple(same)) for label, same in together.items())))
     return sorted(boards, key=lambda board: (board.family, board.num_tasks, board.preset))
+
+
+def _counted(runs: Sequence[StoredRun]) -> Iterator[StoredRun]:
+    """Yield runs with the number of their test images; those without answers have it from others of their classes."""
+    numbers = {frozenset(run.start.classes): run.num_test_images for run in runs if run.num_test_images}
+    for run in runs:
+        number = run.num_test_images or numbers.get(frozenset(run.start.classes))
+        yield replace(run, result={**run.result, "num_test_images": number})
 
 
 def difference(kind: Kind, other: Kind) -> Difference | None:
@@ -142,7 +161,24 @@ def difference(kind: Kind, other: Kind) -> Difference | None:
     if not pairs:
         return None
     finals = [[round(each.tasks[-1].seen, 6) for each in pair] for pair in pairs]
-    return Difference(tuple(round(first - second, 6) for first, second in finals), _deviation(pairs))
+    by_seed = tuple(round(first - second, 6) for first, second in finals)
+    is_paired = all(run.result["final_answers"] is not None for pair in pairs for run in pair)
+    return Difference(by_seed, _deviation(pairs) if is_paired else _independent(pairs), is_paired)
+
+
+def _independent(pairs: Sequence[tuple[StoredRun, StoredRun]]) -> float | None:
+    """Return the standard deviation of the mean difference of runs of which only the accuracies are known.
+
+    Both runs answer the same images, mostly alike, so that this is rather too much; so is taking seeds as one draw.
+    """
+    deviations = []
+    for pair in pairs:
+        accuracies = [run.tasks[-1].seen for run in pair]
+        if any(run.num_test_images is None for run in pair):
+            return None
+        shares = [a * (1 - a) / run.num_test_images for a, run in zip(accuracies, pair, strict=True)]
+        deviations.append(math.sqrt(sum(shares)))
+    return statistics.fmean(deviations)
 
 
 def _deviation(pairs: Sequence[tuple[StoredRun, StoredRun]]) -> float | None:

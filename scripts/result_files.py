@@ -26,7 +26,7 @@ NEUTRAL = re.compile(
 PATH_KEYS = ("data.root", "data.cache", "backbone.weights", "method.name")
 PATH = re.compile(r"(^|[\s'\"=:,\[(])(?:~|\.{1,2})?(?:/[^/\s'\",]+)*/(?=[^/\s])")
 """The folders of a path that starts at a root, at home or above, anywhere in a text."""
-MAX_NAME = 120
+MAX_NAME = 180
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,12 @@ class StoredRun(RunRecord):
     def label(self) -> str:
         """The method with what differs from the preset."""
         return f"{self.method}, {self.variant}" if self.changes else self.method
+
+    @property
+    def num_test_images(self) -> int | None:
+        """How many images the last accuracy is over, where that is known."""
+        answers, known = self.result["final_answers"], self.result.get("num_test_images")
+        return known if answers is None else sum(answers["num_images"])
 
     @property
     def seed(self) -> int:

@@ -28,7 +28,7 @@ def head_sheets(board: Board) -> list[Sheet]:
     bounds = [kind for kind in kinds if kind.is_bound]
     if bounds:
         # Over a single task the average is the final accuracy and nothing can be forgotten.
-        rows = tuple((_name(kind), *_figures(kind)[0:3:2], *_costs(kind)) for kind in bounds)
+        rows = tuple((kind.name, *_figures(kind)[0:3:2], *_costs(kind)) for kind in bounds)
         header = ("Method", "Seeds", "A_T", *COSTS)
         sheets.append(Sheet("Upper bound: all classes at once, not a rival", header, rows))
     return sheets
@@ -36,10 +36,10 @@ def head_sheets(board: Board) -> list[Sheet]:
 
 def _head_sheet(board: Board, head: str, kinds: Sequence[Kind]) -> Sheet:
     """The methods with one head."""
-    reference = board.at_head("clare", head)
-    rows = [(_name(kind), *_figures(kind), _against(kind, reference), *_costs(kind)) for kind in kinds]
+    reference = next(filter(None, (board.at_head(method, head) for method in OURS)), None)
+    rows = [(kind.name, *_figures(kind), _against(kind, reference), *_costs(kind)) for kind in kinds]
     marked = frozenset(index for index, kind in enumerate(kinds) if kind.method in OURS)
-    header = ("Method", "Seeds", *FIGURES, "A_T against clare", *COSTS)
+    header = ("Method", "Seeds", *FIGURES, f"A_T against {reference.method if reference else OURS[0]}", *COSTS)
     return Sheet(f"Head: {head or NO_HEAD}", header, tuple(rows), marked)
 
 
@@ -107,11 +107,6 @@ def provenance(board: Board) -> str:
     days = sorted({run.result["started"][:10] for run in runs})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return f"{len(runs)} runs on {'; '.join(devices)}, {'; '.join(versions)}, {when}."
-
-
-def _name(kind: Kind) -> str:
-    """The name of a kind in a table of one head, where that need not be told."""
-    return kind.method if not kind.changes else f"{kind.method} ({kind.runs[0].variant})"
 
 
 def _figures(kind: Kind) -> tuple[str, ...]:

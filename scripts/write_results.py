@@ -146,7 +146,9 @@ def _summary(boards: Sequence[Board], claims: Sequence[Claim]) -> str:
     header = ("A_T in percent", "clare", "clare-plus", "ranpac", "best of the others", "class means", "joint (bound)")
     verdicts = tuple((claim.text, *(str(number) for number in tally(claim).values())) for claim in claims)
     sheets = [
-        Sheet("Final accuracy over all classes, each method with its own head", header, tuple(rows)),
+        Sheet(
+            "Final accuracy over all classes, each method with the head that the preset gives it", header, tuple(rows)
+        ),
         Sheet("How often each claim was found or refuted on real streams", ("Claim", *VERDICTS), verdicts),
     ]
     told = [to_markdown(sheet).strip() for sheet in sheets]

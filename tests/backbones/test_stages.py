@@ -1,13 +1,18 @@
 """The stages of a ViT, put together again after its embedding, are its forward pass to the bit."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 
 from clare.backbones.attach import plain_blocks
-from clare.backbones.stages import attended, embed, mlp_update, pooled
+from clare.backbones.stages import attended, embed, mlp_update, num_read, pooled, read
+from clare.backbones.vit import Backbone
+from clare.errors import BackboneError
+from clare.tuners.token_prompts import TokenPrompts
 
 SIZES: dict[str, Any] = {"img_size": 28, "patch_size": 7, "in_chans": 1, "num_classes": 0, "embed_dim": 24}
 
@@ -35,3 +40,58 @@ def test_all_stages_are_the_forward_pass(variant: dict[str, Any]) -> None:
         tokens = attended(block, tokens)
         tokens = tokens + mlp_update(block, tokens)
     assert torch.equal(pooled(vit, tokens), vit(images))
+
+
+IMAGES = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+MakeBackbone = Callable[..., Backbone]
+
+
+def test_one_block_is_the_usual_feature_to_the_bit(tiny_backbone: MakeBackbone) -> None:
+    vit = tiny_backbone(depth=3).vit
+    assert torch.equal(read(vit, IMAGES, 1, with_patches=False), vit(IMAGES))
+    assert num_read(vit, 1, with_patches=False) == vit.num_features
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 3])
+def test_parts_are_the_normalised_tokens_of_the_last_blocks(tiny_backbone: MakeBackbone, num_blocks: int) -> None:
+    vit = tiny_backbone(depth=3).vit
+    parts = read(vit, IMAGES, num_blocks, with_patches=True).split(int(vit.num_features), dim=1)
+    assert num_read(vit, num_blocks, with_patches=True) == sum(part.shape[1] for part in parts)
+    found = vit.forward_intermediates(
+        IMAGES, indices=num_blocks, return_prefix_tokens=True, norm=True, output_fmt="NLC", intermediates_only=True
+    )
+    expected = [part for patches, prefix in found for part in (patches.mean(1), prefix[:, 0])]
+    for part, whole in zip(parts, expected, strict=True):
+        torch.testing.assert_close(part, F.normalize(whole, dim=1))
+
+
+def test_the_usual_feature_comes_last(tiny_backbone: MakeBackbone) -> None:
+    vit = tiny_backbone(depth=3).vit
+    last = read(vit, IMAGES, 2, with_patches=True)[:, -int(vit.num_features) :]
+    torch.testing.assert_close(last, F.normalize(vit(IMAGES), dim=1))
+
+
+@pytest.mark.parametrize("deep", [True, False])
+def test_prompts_are_no_patches(tiny_backbone: MakeBackbone, deep: bool) -> None:
+    vit = tiny_backbone(depth=3).vit
+    bare = read(vit, IMAGES, 3, with_patches=True)
+    prompts = TokenPrompts(vit, 4, deep)
+    # Values of their own: a mean over patches and prompts would be far from one over patches in the first block read.
+    prompts.values.data.fill_(3.0)
+    seen: list[torch.Tensor] = []
+    vit.norm.register_forward_hook(lambda _, inputs, outputs: seen.append(outputs))
+    with prompts.spread():
+        prompted = read(vit, IMAGES, 3, with_patches=True)
+    size, num_patches = int(vit.num_features), int(vit.patch_embed.num_patches)
+    expected = F.normalize(seen[0][:, 1 : 1 + num_patches].mean(1), dim=1)
+    torch.testing.assert_close(prompted[:, :size], expected)
+    assert not torch.allclose(prompted, bare)
+
+
+def test_a_backbone_without_that_many_blocks_or_with_another_pooling_says_so(tiny_backbone: MakeBackbone) -> None:
+    with pytest.raises(BackboneError, match=r"`head\.read_blocks` is 4, but the backbone has 2 blocks"):
+        num_read(tiny_backbone().vit, 4, with_patches=False)
+    averaging = VisionTransformer(**SIZES, depth=3, num_heads=2, global_pool="avg", class_token=False).eval()
+    with pytest.raises(BackboneError, match=r"is pooled otherwise \(avg\); set it to false"):
+        num_read(averaging, 2, with_patches=True)
+    assert read(averaging, IMAGES, 2, with_patches=False).shape == (5, num_read(averaging, 2, with_patches=False))

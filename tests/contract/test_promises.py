@@ -38,6 +38,7 @@ FILE = Path(__file__).with_name("broken_methods.py")
             "cut off after 1 batches, differs",
         ),
         ("Blind", promises.a_task_that_is_cut_off_leaves_the_method_as_it_was, "in fewer than 1 batches"),
+        ("Nearsighted", promises.it_reads_more_of_the_backbone_or_says_that_it_does_not, "whether it reads one block"),
         ("Unbounded", promises.every_setting_is_typed_explained_and_bounded, "'rate' has no upper bound"),
         ("Silent", promises.every_setting_is_typed_explained_and_bounded, "the setting 'rate' has no description"),
         ("Permissive", promises.a_wrong_setting_is_named, "it accepts {'wrong': 1}"),
@@ -61,12 +62,12 @@ def test_every_promise_is_a_sentence() -> None:
         assert promise.__doc__
         assert promise.__doc__.endswith(".")
         assert promise.__doc__.count("\n") == 0
-    assert len({promise.__name__ for promise in every}) == len(every) == 13
+    assert len({promise.__name__ for promise in every}) == len(every) == 14
 
 
 def test_verdicts_name_strategy_and_reason() -> None:
     verdicts = {verdict.promise: verdict for verdict in check_method(f"{FILE}:Blind")}
-    assert len(verdicts) == 13
+    assert len(verdicts) == 14
     seen = verdicts["only the task at hand is seen"]
     assert (seen.outcome, seen.reason) == ("broken", "with prototype rows task 1 leaves 24 of its images unseen")
     assert verdicts["frozen stays frozen"].outcome == "kept"

@@ -24,6 +24,7 @@ SAME = "seed=1993"
 VARIANTS = [
     ("aper-adapter", "method.tuner=vpt-deep"),
     ("aper-adapter", "method.tuner=ssf"),
+    ("clare", "method.head={read_blocks=2, read_patches=true}"),
     ("ease", "method.bare_subspace=true"),
     ("l2p", "method.vote_at_test=true"),
     ("sema", "method.expandable_share=0.5"),

@@ -28,6 +28,8 @@ HEADS = [
     ("clare", "method.head.strategy=aligned"),
     ("clare", "method.head.strategy=discriminant"),
     ("clare", "method.head.strategy=discriminant", "method.head.form=linear"),
+    ("clare", "method.head.strategy=discriminant", "method.head.read_blocks=2"),
+    ("sdlora", "method.head.read_blocks=2", "method.head.read_patches=true"),
 ]
 # Without clare, whatever is installed: an import of it fails.
 SCRIPT = """

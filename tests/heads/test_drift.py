@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clare.heads.drift import fit_drift, moved, stretched
+from clare.heads.drift import fit_drift, fit_drift_of_parts, moved, stretched
 
 
 def drawn(num_classes: int, per_class: int, size: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -69,3 +69,19 @@ def test_fewer_images_than_features_and_equal_images_give_finite_drifts(size: in
     drift = fit_drift(before, before + 0.5, torch.tensor([0, 0, 1, 1]))
     assert all(value.isfinite().all() for value in drift.values())
     torch.testing.assert_close(moved(before, drift), before + 0.5)
+
+
+def test_parts_drift_each_by_itself() -> None:
+    generator = torch.Generator().manual_seed(7)
+    before = torch.randn(90, 6, generator=generator)
+    labels = torch.arange(90) % 3
+    # The first part is turned and shifted, the second stands still.
+    after = torch.cat([before[:, :3] @ torch.tensor([[1.0, 0.3, 0], [-0.3, 1, 0], [0, 0, 1]]) + 1, before[:, 3:]], 1)
+    drift = fit_drift_of_parts(before, after, labels, 3)
+    first, second = fit_drift(before[:, :3], after[:, :3], labels), fit_drift(before[:, 3:], after[:, 3:], labels)
+    for key in ("centre", "shift"):
+        assert torch.equal(drift[key], torch.cat([first[key], second[key]]))
+    assert torch.equal(drift["slope"], torch.block_diag(first["slope"], second["slope"]))
+    means = torch.randn(4, 6, generator=generator)
+    torch.testing.assert_close(moved(means, drift)[:, :3], moved(means[:, :3], first))
+    assert torch.equal(moved(means, drift)[:, 3:], means[:, 3:])

@@ -48,11 +48,37 @@ def test_a_layer_can_speak_of_one_data_set_alone(tmp_path: Path) -> None:
     assert (birds.transforms.flip, others.transforms.flip) == (0.0, 0.5)
 
 
-@pytest.mark.parametrize("text", ["datasets = 3", "datasets = {quickdraw = 3}"])
-def test_settings_of_a_data_set_that_are_no_table_are_refused(tmp_path: Path, text: str) -> None:
+def test_a_layer_can_speak_of_one_preset_alone(tmp_path: Path) -> None:
     layer = tmp_path / "mine.toml"
-    layer.write_text(text)
-    with pytest.raises(SettingsError, match=r"section 'datasets' of quickdraw\+mine is no table.*datasets\.NAME"):
+    layer.write_text(
+        "[methods.clare]\nlearning_rate = 0.5\n[datasets.cub.methods.clare]\nlearning_rate = 0.25\nepochs = 3\n"
+        "[presets.cub200-50x4.methods.clare]\nlearning_rate = 0.125\n"
+    )
+    short, long = (make_experiment(f"{preset}+{layer}", "clare") for preset in ("cub200-10x20", "cub200-50x4"))
+    assert (short.method["learning_rate"], long.method["learning_rate"]) == (0.25, 0.125)
+    assert short.method["epochs"] == long.method["epochs"] == 3
+
+
+def test_settings_of_a_preset_that_the_package_does_not_have_are_refused(tmp_path: Path) -> None:
+    layer = tmp_path / "mine.toml"
+    layer.write_text("[presets.cub200-50x5.methods.clare]\nlearning_rate = 0.1\n")
+    with pytest.raises(SettingsError, match=r"for the preset 'cub200-50x5' \(did you mean 'cub200-50x4'.*extends"):
+        make_experiment(f"quickdraw+{layer}")
+
+
+def test_a_layer_can_speak_of_the_users_own_preset(tmp_path: Path) -> None:
+    own, layer = tmp_path / "own.toml", tmp_path / "mine.toml"
+    own.write_text('extends = "quickdraw"\n')
+    layer.write_text("[presets.own.methods.clare]\nlearning_rate = 0.125\n")
+    assert make_experiment(f"{own}+{layer}", "clare").method["learning_rate"] == 0.125
+
+
+@pytest.mark.parametrize("key", ["datasets", "presets"])
+@pytest.mark.parametrize("text", ["KEY = 3", "KEY = {quickdraw = 3}"])
+def test_settings_of_a_data_set_or_preset_that_are_no_table_are_refused(tmp_path: Path, key: str, text: str) -> None:
+    layer = tmp_path / "mine.toml"
+    layer.write_text(text.replace("KEY", key))
+    with pytest.raises(SettingsError, match=rf"section '{key}' of quickdraw\+mine is no table.*{key}\.NAME"):
         make_experiment(f"quickdraw+{layer}")
 
 

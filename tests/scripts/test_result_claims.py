@@ -1,5 +1,6 @@
 """Claims on presets with a backbone laid over them, which are never mixed, and against several rivals."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -98,3 +99,62 @@ def test_the_comparison_page_counts_the_runs_of_its_table(write: ModuleType, add
     pages = write.render(tmp_path)
     assert "\n2 runs on " in pages["docs/compare_quickdraw.md"]
     assert "\n3 runs on " in pages["docs/results.md"]
+
+
+def without_answers(path: Path) -> None:
+    """Leave of a result only its accuracies."""
+    result = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**result, "final_answers": None}))
+
+
+def test_runs_whose_answers_were_not_kept_are_taken_as_independent(
+    boards: ModuleType, add: Add, script: Script, tmp_path: Path
+) -> None:
+    preset = f"cifar100-10x10+{SMALL}"
+    for method, skill in (("clare", 0.9), ("linear", 0.6), ("finetune", 0.5)):
+        add(preset, method, skill=skill)
+    folder = tmp_path / "results/runs" / preset
+
+    def found() -> Any:
+        (board,) = boards.make_boards(script("result_files").read_results(folder.parent))
+        return boards.difference(board.find("clare"), board.find("linear"))
+
+    paired = found()
+    without_answers(folder / "linear-1.json")
+    unpaired = found()
+    assert (paired.is_paired, unpaired.is_paired) == (True, False)
+    assert unpaired.mean == paired.mean
+    accuracies = [
+        json.loads((folder / f"{name}-1.json").read_bytes())["final_accuracy"] for name in ("clare", "linear")
+    ]
+    num_images = sum(json.loads((folder / "clare-1.json").read_bytes())["final_answers"]["num_images"])
+    expected = sum(a * (1 - a) / num_images for a in accuracies) ** 0.5
+    assert unpaired.deviation == pytest.approx(expected)
+    assert str(unpaired).endswith("] unpaired")
+    # The third run still knows how many images there are; without it nobody does.
+    without_answers(folder / "clare-1.json")
+    assert found().deviation == pytest.approx(expected)
+    without_answers(folder / "finetune-1.json")
+    assert found().deviation is None
+    assert str(found()) == f"{100 * paired.mean:+.1f}"
+
+
+def test_a_rival_at_another_head_than_its_own_is_not_measured(add: Add, claim: Callable[[str], Any]) -> None:
+    preset = f"cifar100-10x10+{SMALL}"
+    add(preset, "clare", skill=0.6)
+    add(preset, "aper-adapter", skill=0.9)
+    assert claim("rivals").findings[0].verdict == "not measured"
+    add(preset, "aper-adapter", "method.head.strategy=prototype", skill=0.9)
+    finding = claim("rivals").findings[0]
+    assert finding.verdict == "does not hold"
+    assert "1 of 8 rivals measured" in finding.figures
+
+
+def test_heads_that_read_other_blocks_are_no_equals(add: Add, claim: Callable[[str], Any]) -> None:
+    preset = f"cifar100-10x10+{SMALL}"
+    add(preset, "clare", skill=0.6)
+    add(preset, "finetune", "method.head.read_blocks=6", skill=0.9)
+    add(preset, "linear", skill=0.5)
+    finding = claim("equal-head").findings[0]
+    assert finding.verdict == "holds"
+    assert "1 of 1 rivals" in finding.figures or "rivals" not in finding.figures

@@ -88,7 +88,8 @@ def test_every_table_says_what_was_measured(write: ModuleType, add: Add, tmp_pat
     section = page.split(f"## {TEN}")[1].split(f"## {FIFTY}")[0]
     assert len(rows_of(section, "**clare**", "±", "reference")) == 1
     assert rows_of(section, "**clare-plus**")
-    assert rows_of(section, "**clare (head.strategy=prototype)**", "reference")
+    by_head = section.split("**Head: cosine, prototype**")[1].split("**Head:")[0]
+    assert rows_of(by_head, "**clare**", "reference")
     (random_row,) = rows_of(section, "| mask=random |")
     assert re.search(r"\| -1\d\.\d \[-\d+\.\d, -\d+\.\d\] \(-\d+\.\d, -\d+\.\d\) \|", random_row)
     assert section.index("**Upper bound") > section.index("ranpac")
@@ -127,10 +128,11 @@ def test_claims_are_decided_by_rule(write: ModuleType, add: Add, tmp_path: Path)
     assert verdicts("Two stages") == ["does not hold", "does not hold", *missing]
     assert verdicts("A capacity-aware") == missing
     assert verdicts("Without a mask") == ["holds", "holds", *missing]
-    assert verdicts("CLARE is ahead of RanPAC") == ["does not hold", "does not hold", *missing]
+    # clare and clare-plus on each stream.
+    assert verdicts("clare and clare-plus are ahead of RanPAC") == [*["does not hold"] * 4, *missing]
     assert verdicts("CLARE is ahead of the paper's") == ["not measured"] * 4
     assert rows_of(table, "1 of 8 rivals measured")
-    assert verdicts("CLARE is ahead of every other") == ["holds", "holds", *missing]
+    assert verdicts("clare and clare-plus are ahead of every other") == ["holds", "holds", *missing]
     assert verdicts("The time") == ["holds", "not measured"]
     assert verdicts("The peak memory") == missing
     # Nothing else has the head that clare-plus has in these presets.
@@ -173,7 +175,7 @@ def test_a_claim_about_a_mask_compares_like_with_like(
     found = boards.make_boards(script("result_files").read_results(tmp_path / "results/runs"))
     (claim,) = [claim for claim in claims.make_claims(found) if claim.key == "learnt-mask"]
     assert [finding.verdict for finding in claim.findings] == ["does not hold", *["not measured"] * 3]
-    assert "clare, head.strategy=prototype, mask=random" in claim.findings[0].figures
+    assert "clare (mask=random) at cosine, prototype" in claim.findings[0].figures
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """The stages of a plain timm ViT from image to feature, for tuners that do more between them than a wrapper can.
 
-Shapes: B images, N tokens, D width of the residual stream.
+Shapes: B images, N tokens, D width of the residual stream, P parts of a feature.
 """
 
+import torch
+import torch.nn.functional as F
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor
 
@@ -31,6 +33,37 @@ def pooled(vit: VisionTransformer, tokens: Tensor) -> Tensor:
     """Return the features of the tokens that leave the last block, shape (B, D)."""
     features: Tensor = vit.forward_head(vit.norm(tokens), pre_logits=True)
     return features
+
+
+def num_read(vit: VisionTransformer, num_blocks: int, with_patches: bool) -> int:
+    """Return the size of the features that `read` returns, or say why these blocks cannot be read."""
+    if num_blocks > len(vit.blocks):
+        raise BackboneError(
+            f"`head.read_blocks` is {num_blocks}, but the backbone has {len(vit.blocks)} blocks; set it to that or less"
+        )
+    if with_patches and vit.global_pool != "token":
+        raise BackboneError(
+            f"`head.read_patches` puts the mean of the patch tokens beside the class token, but the backbone's feature "
+            f"is pooled otherwise ({vit.global_pool or 'not at all'}); set it to false"
+        )
+    return int(vit.num_features) * num_blocks * (2 if with_patches else 1)
+
+
+def read(vit: VisionTransformer, images: Tensor, num_blocks: int, with_patches: bool) -> Tensor:
+    """Return the backbone's feature, or parts of length one from several blocks side by side, the usual one last."""
+    if num_blocks == 1 and not with_patches:
+        usual: Tensor = vit.forward_head(vit.forward_features(images), pre_logits=True)
+        return usual
+    tokens, parts = embed(vit, images), []
+    # Prompts come after these tokens and leave again, so that patches are counted before.
+    patches = slice(vit.num_prefix_tokens, tokens.shape[1])
+    for index, block in enumerate(vit.blocks):
+        tokens = block(tokens)
+        if index >= len(vit.blocks) - num_blocks:
+            if with_patches:
+                parts.append(mean_feature(vit, vit.norm(tokens)[:, patches]))
+            parts.append(pooled(vit, tokens))
+    return torch.cat([F.normalize(part.float(), dim=1) for part in parts], 1)
 
 
 def run_blocks(vit: VisionTransformer, tokens_BND: Tensor) -> Tensor:

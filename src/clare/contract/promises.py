@@ -205,6 +205,22 @@ def a_task_that_is_cut_off_leaves_the_method_as_it_was(case: Case) -> None:
         keep(same_bits(case.logits(method), logits), f"cut off after {num_batches} batches it gives other logits")
 
 
+def it_reads_more_of_the_backbone_or_says_that_it_does_not(case: Case) -> None:
+    """A head that reads two blocks and their patches works and survives saving, or is refused with what to do."""
+    words = ("method.head.read_blocks=2", "method.head.read_patches=true")
+    if not case.kind.reads_blocks:
+        refused = "it reads two blocks, and says of itself that it does not"
+        expect(SettingsError, lambda: case.method(*words), refused, r"set `method\.head\.read_blocks` to 1")
+        return
+    method = case.learn(case.method(*words), 0, 1)
+    save_model(case.folder, method, tiny_backbone(), case.context.transforms.settings)
+    loaded, _, _ = load_model(case.folder, tiny_backbone())
+    keep(same_bits(case.logits(loaded), case.logits(method)), "reading two blocks, the loaded model gives other logits")
+    usual = case.logits(case.learn(case.method(), 0, 1))
+    is_usual = torch.allclose(case.logits(method), usual, rtol=0, atol=1e-5)
+    keep(not is_usual, "it gives the same logits whether it reads one block or two")
+
+
 def a_strategy_that_cannot_be_used_is_refused_with_those_that_can(case: Case) -> None:
     """A head strategy that does not fit the method is refused in a sentence that names those that do."""
     allowed = [other for other in STRATEGIES if accepts(case.name, other)]
@@ -232,5 +248,6 @@ FOR_EACH_METHOD: tuple[Promise, ...] = (
     every_setting_is_typed_explained_and_bounded,
     a_wrong_setting_is_named,
     a_class_learnt_before_is_refused,
+    it_reads_more_of_the_backbone_or_says_that_it_does_not,
 )
 FOR_EACH_REFUSED_STRATEGY: tuple[Promise, ...] = (a_strategy_that_cannot_be_used_is_refused_with_those_that_can,)

@@ -104,7 +104,12 @@ def describe(source: Source, settings: BackboneSettings) -> dict[str, Any]:
         "mean": mean,
         "std": std,
         "adapter": {"scale": method.adapter.settings.scale} if isinstance(method, AdaptedMethod) else None,
-        "head": {"form": head.finished_form, "scale": head.scale},
+        "head": {
+            "form": head.finished_form,
+            "scale": head.scale,
+            "read_blocks": head.settings.read_blocks,
+            "read_patches": head.settings.read_patches,
+        },
         "image_size": transforms.image_size,
         "resize": transforms.resize,
         "resample": transforms.test_kernel,

@@ -39,14 +39,32 @@ class Classifier(nn.Module):
     def __init__(self, vit: nn.Module, rows: Tensor, config: dict[str, Any]) -> None:
         super().__init__()
         self.vit, self.rows = vit, nn.Parameter(rows, False)
-        self.form, self.scale = str(config["head"]["form"]), float(config["head"]["scale"])
+        head = config["head"]
+        self.form, self.scale = str(head["form"]), float(head["scale"])
+        self.num_blocks, self.with_patches = int(head["read_blocks"]), bool(head["read_patches"])
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(config[name], dtype=torch.float32)[:, None, None])
 
+    def features(self, images: Tensor) -> Tensor:
+        """Return the feature of the last block, or parts of length one from several blocks side by side."""
+        vit: Any = self.vit
+        if self.num_blocks == 1 and not self.with_patches:
+            usual: Tensor = vit.forward_head(vit.forward_features(images), pre_logits=True)
+            return usual
+        tokens = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))
+        parts: list[Tensor] = []
+        for index, block in enumerate(vit.blocks):
+            tokens = block(tokens)
+            if index >= len(vit.blocks) - self.num_blocks:
+                normal = vit.norm(tokens)
+                if self.with_patches:
+                    parts.append(vit.fc_norm(normal[:, vit.num_prefix_tokens :].mean(1)))
+                parts.append(vit.forward_head(normal, pre_logits=True))
+        return torch.cat([F.normalize(part, dim=1) for part in parts], 1)
+
     def forward(self, images: Tensor) -> Tensor:
         """Return a logit for each class."""
-        vit: Any = self.vit
-        features: Tensor = vit.forward_head(vit.forward_features((images - self.mean) / self.std), pre_logits=True)
+        features = self.features((images - self.mean) / self.std)
         if self.form == "cosine":
             return F.normalize(features, dim=1) @ F.normalize(self.rows, dim=1).T
         if self.form == "unit-linear":

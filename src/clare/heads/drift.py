@@ -14,6 +14,17 @@ Drift = dict[str, Tensor]
 """`centre` (D) and `shift` (D): how a feature at the centre moves; `slope` (D, D): how that changes away from it."""
 
 
+def fit_drift_of_parts(before_BD: Tensor, after_BD: Tensor, labels_B: Tensor, size: int) -> Drift:
+    """Return the drift of features made of parts of this size, each of which moves by itself."""
+    pairs = zip(torch.split(before_BD, size, dim=1), torch.split(after_BD, size, dim=1), strict=True)
+    drifts = [fit_drift(before, after, labels_B) for before, after in pairs]
+    return {
+        "centre": torch.cat([drift["centre"] for drift in drifts]),
+        "shift": torch.cat([drift["shift"] for drift in drifts]),
+        "slope": torch.block_diag(*[drift["slope"] for drift in drifts]),  # type: ignore[no-untyped-call]
+    }
+
+
 def fit_drift(before_BD: Tensor, after_BD: Tensor, labels_B: Tensor) -> Drift:
     """Return the drift that best predicts how classes move that were left out of the fit, or none at all."""
     before, after = before_BD.double(), after_BD.double()

@@ -33,6 +33,15 @@ class HeadSettings(Settings):
         "the linear discriminant of class means and one covariance of all classes, "
         "or ridge regression on random features.",
     )
+    read_blocks: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="Blocks, counted from the last, whose class tokens stand side by side as features.",
+    )
+    read_patches: bool = Field(
+        False, description="Put the mean of the patch tokens beside the class token of each block that is read."
+    )
     scale: float = Field(
         20.0, gt=0, le=1000, description="Factor on cosines in the training loss, and on projected scores in a softmax."
     )
@@ -56,6 +65,11 @@ class HeadSettings(Settings):
         le=1000,
         description="Ridge in units of the mean over random features of their sum of squares (projected).",
     )
+
+    @property
+    def reads_usual(self) -> bool:
+        """Whether features are what the backbone ends with, as in its pretraining."""
+        return self.read_blocks == 1 and not self.read_patches
 
     @model_validator(mode="after")
     def _rows_fit_the_form(self) -> "HeadSettings":

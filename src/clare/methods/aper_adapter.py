@@ -50,7 +50,7 @@ class Aper(FirstTaskMethod):
 
     def __init__(self, backbone: Backbone, settings: AperSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
-        self.head = make_head(2 * int(backbone.vit.num_features), settings.head, seed)
+        self.head = make_head(2 * self.num_features, settings.head, seed)
 
     def fixed_features(self, images: Tensor) -> Tensor:
         """Return the bare features, then the tuned ones, shape (B, 2D)."""

@@ -8,8 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from clare.backbones.stages import num_read, read
 from clare.backbones.vit import Backbone
-from clare.errors import ModelError
+from clare.errors import ModelError, SettingsError
 from clare.heads.head import Head, HeadSettings
 from clare.heads.make import make_head
 from clare.registry import ClassRegistry
@@ -64,13 +65,21 @@ class Method(nn.Module, ABC):
     """Whether the method learns all classes of a stream as one task."""
     features_are_fixed: ClassVar[bool] = False
     """Whether `features` is `fixed_features`, so that evaluation looks at every image once."""
+    reads_blocks: ClassVar[bool] = True
+    """Whether the head may read more of the backbone than its usual feature."""
 
     def __init__(self, backbone: Backbone, settings: MethodSettings, seed: int) -> None:
         super().__init__()
         self.backbone = backbone.vit
         self.settings = settings
         self.seed = seed
-        self.head: Head = make_head(int(backbone.vit.num_features), settings.head, seed)
+        if not (self.reads_blocks or settings.head.reads_usual):
+            raise SettingsError(
+                f"the method {self.name} makes features of its own, so the head cannot read several blocks or patches; "
+                "set `method.head.read_blocks` to 1 and `method.head.read_patches` to false"
+            )
+        self.num_features = num_read(backbone.vit, settings.head.read_blocks, settings.head.read_patches)
+        self.head: Head = make_head(self.num_features, settings.head, seed)
         self.tasks: list[tuple[str, ...]] = []
 
     @property
@@ -87,10 +96,9 @@ class Method(nn.Module, ABC):
         self.head.reserve(largest_task)
 
     def bare_features(self, images: Tensor) -> Tensor:
-        """Return the features of the frozen backbone alone, shape (B, D)."""
-        tokens = self.backbone.forward_features(images)
-        features: Tensor = self.backbone.forward_head(tokens, pre_logits=True)
-        return features
+        """Return the features of the frozen backbone alone, as the head reads them, shape (B, D)."""
+        head = self.settings.head
+        return read(self.backbone, images, head.read_blocks, head.read_patches)
 
     @property
     def fixed_version(self) -> int | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast
-from clare.heads.drift import fit_drift
+from clare.heads.drift import fit_drift_of_parts
 from clare.methods.base import register
 from clare.methods.clare import Clare, ClareSettings
 from clare.steps import Collect, Learning, Solve, TaskInfo
@@ -72,7 +72,8 @@ class ClarePlus(Clare):
         yield from self.adapt(task)
         after = yield Collect("features after", self.features)
         moves = (self.head.seen(before["values"]), self.head.seen(after["values"]), before["labels"])
-        drift = yield Solve("drift", lambda: fit_drift(*moves))
+        size = int(self.backbone.num_features)
+        drift = yield Solve("drift", lambda: fit_drift_of_parts(*moves, size))
         self.head.carry_over(drift)
         yield from self.head.finish(len(task.classes))
 

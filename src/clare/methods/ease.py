@@ -71,6 +71,7 @@ class Ease(Method):
     # Features and prototypes grow by one subspace with each task; the adapter being trained stays in its place.
     features_grow = True
     features_are_fixed = True
+    reads_blocks = False
     settings_type = EaseSettings
     settings: EaseSettings
     prototypes: Tensor

@@ -77,7 +77,7 @@ class FirstTaskMethod(Method):
         if self.tasks or self.tuner is None:
             return
         settings = self.settings
-        head = Head(int(self.backbone.num_features), TUNING_HEAD).to(self.head.rows.device)
+        head = Head(self.num_features, TUNING_HEAD).to(self.head.rows.device)
         head.open_block(len(task.classes), self.generator(task, "tuning rows"))
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class PromptedMethod(Method):
 
     # Pools have all their slots from the start; the slot of the current task is a tensor.
     fixed_shapes = True
+    reads_blocks = False
     settings: PromptedSettings
 
     @property

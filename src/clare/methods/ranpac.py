@@ -45,8 +45,8 @@ class RanPac(FirstTaskMethod):
     def __init__(self, backbone: Backbone, settings: RanPacSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
         dtype = torch.float64 if settings.precision == "float64" else torch.float32
-        width, generator = int(backbone.vit.num_features), generator_at(seed, "projection")
-        self.head = RidgeHead(width, settings.num_projected, dtype, settings.head, generator)
+        generator = generator_at(seed, "projection")
+        self.head = RidgeHead(self.num_features, settings.num_projected, dtype, settings.head, generator)
 
     def fixed_features(self, images: Tensor) -> Tensor:
         """Return the tuned features, shape (B, D); the head makes random features of them."""

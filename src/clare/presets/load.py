@@ -20,6 +20,9 @@ BACKBONES = "backbones"
 PER_DATASET = "datasets"
 """Section of a backbone's preset with what is laid over presets of one data set alone."""
 
+PER_PRESET = "presets"
+"""Section of a backbone's preset with what is laid over one preset alone, such as a stream of many small tasks."""
+
 SECTIONS = ("data", "stream", "transforms", "backbone", "engine", "method")
 
 
@@ -57,28 +60,43 @@ def read_preset(name: str, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]
     values = _read(first, "", extended_by)
     for layer in layers:
         over = _read(layer, BACKBONES, extended_by)
-        label = f"{values['name']}+{over.pop('name')}"
+        base, label = str(values["name"]), f"{values['name']}+{over.pop('name')}"
         over.pop("description", None)
-        per_dataset = over.pop(PER_DATASET, {})
+        per_dataset, per_preset = (_sections(over.pop(key, {}), key, label) for key in (PER_DATASET, PER_PRESET))
         values = {**merge(values, over), "name": label}
-        values = merge(values, _own_of(values, per_dataset))
+        values = merge(merge(values, _of_dataset(values, per_dataset)), _of_preset(base, per_preset, label))
     return values
 
 
-def _own_of(values: dict[str, Any], per_dataset: Any) -> dict[str, Any]:
-    """Return what a backbone's preset says for the data set of a preset alone."""
-    if not isinstance(per_dataset, dict) or not all(isinstance(own, dict) for own in per_dataset.values()):
+def _sections(tables: Any, key: str, label: str) -> dict[str, dict[str, Any]]:
+    """Return what a backbone's preset says for some data sets or presets alone."""
+    if not isinstance(tables, dict) or not all(isinstance(own, dict) for own in tables.values()):
         raise SettingsError(
-            f"the section '{PER_DATASET}' of {values['name']} is no table of tables; "
-            f"write it as [{PER_DATASET}.NAME.methods.METHOD]"
+            f"the section '{key}' of {label} is no table of tables; write it as [{key}.NAME.methods.METHOD]"
         )
-    for name in sorted(per_dataset.keys() - set(DATASETS)):
+    return tables
+
+
+def _of_dataset(values: dict[str, Any], tables: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return what is said for the data set of a preset alone."""
+    for name in sorted(tables.keys() - set(DATASETS)):
         raise SettingsError(
             f"{values['name']} has settings for the data set '{name}'{nearest(name, DATASETS)}; known: "
             f"{', '.join(DATASETS)}"
         )
     data = values.get("data", {})
-    return dict(per_dataset.get(data.get("dataset"), {})) if isinstance(data, dict) else {}
+    return tables.get(data.get("dataset", ""), {}) if isinstance(data, dict) else {}
+
+
+def _of_preset(base: str, tables: dict[str, dict[str, Any]], label: str) -> dict[str, Any]:
+    """Return what is said for one preset alone."""
+    known = preset_names()
+    for name in sorted(tables.keys() - {base, *known}):
+        raise SettingsError(
+            f"{label} has settings for the preset '{name}'{nearest(name, known)}, which is not one of the package's; "
+            "correct the name, or put the settings into a file of your own that extends the preset"
+        )
+    return tables.get(base, {})
 
 
 def read_backbone(name: str) -> dict[str, Any]:

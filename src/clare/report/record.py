@@ -93,10 +93,15 @@ class RunRecord:
 
     @property
     def head(self) -> str:
-        """How the head's rows come about, such as `cosine, aligned`; runs that differ in it are no equals."""
+        """How the head's rows come about and what it reads, such as `cosine, aligned`; other heads are no equals."""
         method = self.preset.get("method")
         head = method.get("head") if isinstance(method, dict) else None
-        parts = [str(head[key]) for key in ("form", "strategy") if key in head] if isinstance(head, dict) else []
+        if not isinstance(head, dict):
+            return ""
+        parts = [str(head[key]) for key in ("form", "strategy") if key in head]
+        num_blocks, with_patches = int(head.get("read_blocks", 1)), bool(head.get("read_patches", False))
+        if num_blocks > 1 or with_patches:
+            parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{' with patches' if with_patches else ''}")
         return ", ".join(parts)
 
     @property

@@ -1,0 +1,82 @@
+"""Bring labels, names and commands of the files below results/runs and results/validation up to date.
+
+A preset may change after a run: then the run differs from it in other settings than before, and needs another command.
+What was measured stays as it is.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from result_files import NEUTRAL, StoredRun, differing, read_result, result_name, write_result
+
+from clare.errors import RunError
+from clare.methods import METHODS
+from clare.presets.load import make_experiment
+from clare.report.provenance import flatten, reproduce_command
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def whole_settings(run: StoredRun) -> dict[str, Any]:
+    """Return a run's settings with those that came later at their default."""
+    settings = {key: dict(value) for key, value in run.result["settings"].items() if isinstance(value, dict)}
+    method = settings["method"]
+    kind = METHODS.get(str(method["name"])).settings_type
+    known = {key: value for key, value in method.items() if key != "name"}
+    return {**settings, "method": {"name": method["name"], **kind.model_validate(known).model_dump(mode="json")}}
+
+
+def is_current(run: StoredRun) -> bool:
+    """Tell whether a run's command still means its settings, and its label still what differs from its preset."""
+    preset, method = str(run.preset["name"]), str(run.result["settings"]["method"]["name"])
+    settings = whole_settings(run)
+    repeated = make_experiment(preset, method, run.result["settings"]["overrides"], run.seed).model_dump(mode="json")
+    own = make_experiment(preset, method, seed=run.seed).model_dump(mode="json")
+    return not differing(settings, repeated) and differing(settings, own) == dict(run.changes)
+
+
+def overrides_of(run: StoredRun, changes: Mapping[str, str]) -> list[str]:
+    """Return what must be set to repeat a run: what says how and on which images it ran, and its changes."""
+    settings = flatten(whole_settings(run))
+    given = run.result["settings"]["overrides"]
+    kept = [each for each in given if NEUTRAL.fullmatch(each.partition("=")[0].strip())]
+    keys = [key if key in settings else f"method.{key}" for key in changes]
+    return [*kept, *(f"{key}={settings[key]}" for key in keys)]
+
+
+def refreshed(run: StoredRun) -> dict[str, Any]:
+    """Return a result as it would be collected today."""
+    own = make_experiment(str(run.preset["name"]), str(run.result["settings"]["method"]["name"]), seed=run.seed)
+    changes = differing(whole_settings(run), own.model_dump(mode="json"))
+    overrides = overrides_of(run, changes)
+    settings = {**run.result["settings"], "overrides": overrides}
+    command = reproduce_command(replace(run, preset={**run.preset, "overrides": overrides}))
+    return {**run.result, "changes": changes, "settings": settings, "command": command}
+
+
+def refresh(path: Path) -> Path:
+    """Write a result anew under the name it has today, and return where."""
+    run = read_result(path)
+    if is_current(run):
+        return path
+    result = refreshed(run)
+    target = path.with_name(result_name(result["method"], result["changes"], result["seed"]))
+    if target != path and target.exists():
+        raise RunError(f"{path.name} would be called {target.name} today, which is another run; remove one of them")
+    write_result(target, result)
+    if target != path:
+        path.unlink()
+    return target
+
+
+if __name__ == "__main__":
+    paths = sorted(path for kind in ("runs", "validation") for path in (RESULTS / kind).glob("*/*.json"))
+    try:
+        for each in paths:
+            if (now := refresh(each)) != each:
+                print(f"{each.relative_to(RESULTS)} -> {now.name}")
+    except RunError as error:
+        sys.exit(str(error))
