@@ -13,8 +13,8 @@ from typing import Any
 from result_files import NEUTRAL, StoredRun, differing, read_result, result_name, write_result
 
 from clare.errors import RunError
-from clare.methods import METHODS
 from clare.presets.load import make_experiment
+from clare.presets.schema import completed
 from clare.report.provenance import flatten, reproduce_command
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -22,11 +22,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 def whole_settings(run: StoredRun) -> dict[str, Any]:
     """Return a run's settings with those that came later at their default."""
-    settings = {key: dict(value) for key, value in run.result["settings"].items() if isinstance(value, dict)}
-    method = settings["method"]
-    kind = METHODS.get(str(method["name"])).settings_type
-    known = {key: value for key, value in method.items() if key != "name"}
-    return {**settings, "method": {"name": method["name"], **kind.model_validate(known).model_dump(mode="json")}}
+    return completed({**run.result["settings"], "name": run.preset["name"], "seed": run.seed})
 
 
 def is_current(run: StoredRun) -> bool:

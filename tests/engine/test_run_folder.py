@@ -61,6 +61,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_a_run_that_was_begun_before_a_setting_existed_goes_on(make: Make, tmp_path: Path) -> None:
+    preset = make().model_dump(mode="json")
+    older = json.loads(json.dumps(preset))
+    del older["method"]["head"]["read_blocks"], older["engine"]["compile"]
+    begin(tmp_path / "run", older)
+    take_up(tmp_path / "run", preset)
+    other = make("method.head.read_blocks=2").model_dump(mode="json")
+    with pytest.raises(RunError, match=r"method\.head\.read_blocks is 1 there and 2 here"):
+        take_up(tmp_path / "run", other)
+
+
 @pytest.mark.parametrize(
     ("overrides", "seed", "message"),
     [

@@ -10,6 +10,7 @@ from torch import Tensor
 from clare.errors import RunError
 from clare.files import read_tensors, write_json, write_tensors
 from clare.methods.base import Snapshot
+from clare.presets.schema import completed
 from clare.steps import Phase, num_trained
 
 START: dict[str, Any] = {
@@ -72,8 +73,9 @@ class RunFolder:
         return {entry.name for entry in self.path.iterdir() if not entry.match(TEMPORARY)}
 
     def _check_preset(self, preset: dict[str, Any]) -> None:
-        """Refuse to go on with settings other than those the run began with."""
-        saved, came = (_settings(values) for values in (json.loads((self.path / "preset.json").read_text()), preset))
+        """Refuse to go on with settings other than those the run began with; one that came later had its default."""
+        begun = completed(json.loads((self.path / "preset.json").read_text()))
+        saved, came = (_settings(values) for values in (begun, preset))
         different = sorted(key for key, _ in saved.items() ^ came.items())
         if different:
             key = different[0]

@@ -9,6 +9,7 @@ from clare.data.sources import DataSettings
 from clare.data.stream import StreamSettings
 from clare.data.transforms import TransformSettings
 from clare.engine.settings import EngineSettings
+from clare.errors import ClareError
 from clare.methods import METHODS
 from clare.methods.base import MethodSettings
 from clare.settings import Settings, build_settings
@@ -42,3 +43,14 @@ class Experiment(Settings):
         """Return the method's settings in their own type."""
         values = {key: value for key, value in self.method.items() if key != "name"}
         return build_settings(METHODS.get(self.method_name).settings_type, values, "method")
+
+
+def completed(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return a saved experiment with settings that came later at their defaults; one that is none stays as it is."""
+    try:
+        experiment = build_settings(Experiment, saved, "")
+        settings = experiment.method_settings()
+    except (ClareError, KeyError):
+        return saved
+    method = {"name": experiment.method_name, **settings.model_dump(mode="json")}
+    return experiment.model_copy(update={"method": method}).model_dump(mode="json")
