@@ -1,5 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# Processes that share the tests: as many as the smallest machine has cores.
+WORKERS ?= 2
 
 .PHONY: install run test test-browser check docs results help clean
 
@@ -12,7 +14,7 @@ run: .venv/installed  ## Watch CLARE learn the embedded stream beside three refe
 	$(BIN)/clare compare quickdraw --methods clare,finetune,linear,simplecil --out runs/quickdraw
 
 test: .venv/tested  ## Run all tests; skipped ones are named with the reason
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 test-browser: .venv/tested  ## Drive the pages of `clare serve` and `clare report` with Chromium
 	$(BIN)/python -m pytest tests/browser -m browser

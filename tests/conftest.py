@@ -16,6 +16,10 @@ from clare.contract import world
 from clare.data.stream import Stream
 from clare.engine.context import Context
 
+# rich keeps for good the width that it finds here when a console is made, so that no test could ask for another one.
+# A worker of pytest-xdist has a width in its environment even where no terminal is: the readline of its parent puts it.
+os.environ.pop("COLUMNS", None)
+
 # No test asserts a duration, and the same commit draws the same examples everywhere.
 hypothesis.settings.register_profile("clare", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("clare")
