@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import hypothesis
@@ -13,6 +14,7 @@ import torch
 import clare
 from clare.backbones.vit import Backbone
 from clare.contract import world
+from clare.data import sources
 from clare.data.stream import Stream
 from clare.engine.context import Context
 
@@ -32,6 +34,14 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(num_threads)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _drawings_are_read_once() -> Iterator[None]:
+    """Unpack the embedded drawings once for all runs of this process, which is a quarter of the time of a tiny run."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sources, "_load_drawings", lru_cache(maxsize=8)(sources._load_drawings))
+        yield
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from run_outcome import Stop, outcome
 
-from clare.data.sources import load_dataset
 from clare.engine.context import Silence
 from clare.engine.folder import RunFolder
 from clare.engine.run import run_experiment
@@ -29,12 +28,9 @@ ALIGNED = ["method.head.strategy=aligned", "stream.num_classes=4"]
 
 
 @pytest.fixture
-def experiment(tiny_preset: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    """Return an experiment whose drawings are read once for all of its runs."""
-    made = make_experiment(str(tiny_preset), "clare", ALIGNED)
-    dataset = load_dataset(made.data.model_copy(update={"channels": 1}))
-    monkeypatch.setattr("clare.engine.run.load_dataset", lambda *_: dataset)
-    return made
+def experiment(tiny_preset: Path) -> Experiment:
+    """Return an experiment with every kind of step."""
+    return make_experiment(str(tiny_preset), "clare", ALIGNED)
 
 
 def before_commits(monkeypatch: pytest.MonkeyPatch, count: Callable[[], None]) -> None:
