@@ -26,11 +26,16 @@ BLOCK = 32_768
 Points = dict[str, list[tuple[int, float]]]
 
 
+def aligned(preset: Path) -> Experiment:
+    """Return CLARE with a probe, a training and an alignment on two tasks."""
+    settings = ["method.head.strategy=aligned", "stream.num_classes=4", "method.epochs=2"]
+    return make_experiment(str(preset), "clare", settings)
+
+
 @pytest.fixture
 def experiment(tiny_preset: Path) -> Experiment:
-    """CLARE with a probe, a training and an alignment on two tasks."""
-    settings = ["method.head.strategy=aligned", "stream.num_classes=4", "method.epochs=2"]
-    return make_experiment(str(tiny_preset), "clare", settings)
+    """Return the experiment of most tests."""
+    return aligned(tiny_preset)
 
 
 class Memory:
@@ -104,10 +109,19 @@ def test_listening_changes_nothing(experiment: Experiment, tmp_path: Path) -> No
     assert heard == alone
 
 
+@pytest.fixture(scope="module")
+def whole(tiny_preset: Path, tmp_path_factory: pytest.TempPathFactory) -> Memory:
+    """Return what a sink remembers of a run that nothing interrupts."""
+    sink = Memory()
+    train(aligned(tiny_preset), tmp_path_factory.mktemp("whole") / "run", sink)
+    return sink
+
+
 @pytest.mark.parametrize("num_batches", [1, 3, 6, 10, 15, 22])
-def test_after_an_interruption_every_point_comes_once(experiment: Experiment, tmp_path: Path, num_batches: int) -> None:
-    whole, cut = Memory(), Memory()
-    train(experiment, tmp_path / "whole", whole)
+def test_after_an_interruption_every_point_comes_once(
+    experiment: Experiment, whole: Memory, tmp_path: Path, num_batches: int
+) -> None:
+    cut = Memory()
     with pytest.raises(Stop):
         train(experiment, tmp_path / "cut", cut, StopAtBatch(num_batches))
     train(experiment, tmp_path / "cut", cut)

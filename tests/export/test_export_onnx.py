@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,16 @@ from export_worlds import GREY, answers, facts, pictures_of, source_of
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
+from clare.contract import world
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.errors import ModelError
 from clare.export import onnx_export
+from clare.export.export_check import Agreement
 from clare.export.export_source import Source
 from clare.export.onnx_export import check_size, export_onnx, onnx_packages, run_onnx
 from clare.methods import METHODS
+from clare.methods.base import MethodSettings
 from clare.methods.finetune import FineTune
 
 SAME = "seed=1993"
@@ -39,6 +44,31 @@ def make(
     return lambda name, *overrides: source_of(name, tiny_preset, tiny_stream(), context(), overrides)
 
 
+@dataclass(frozen=True)
+class Exported:
+    """A taught method's file, how far it is off, and what the method was and answered before it was exported."""
+
+    source: Source
+    settings: MethodSettings
+    before: Tensor
+    data: bytes
+    agreement: Agreement
+
+
+@pytest.fixture(scope="module")
+def exported(tiny_preset: Path) -> Callable[[str, str], Exported]:
+    """Return exported(name, override): an export that is made once for all tests that only look at it."""
+
+    @cache
+    def exported(name: str, override: str) -> Exported:
+        pictures = pictures_of(world.tiny_stream())
+        source = source_of(name, tiny_preset, world.tiny_stream(), world.tiny_context(), (override,))
+        settings, before = source.method.settings, source.logits(pictures.images)
+        return Exported(source, settings, before, *export_onnx(source, pictures))
+
+    return exported
+
+
 QUICK = ("clare", "inflora", "l2p")
 CASES = [
     pytest.param(name, override, marks=[] if override is SAME and name in QUICK else [pytest.mark.slow])
@@ -48,30 +78,28 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "override"), CASES)
 def test_a_file_answers_as_the_method_for_any_number_of_images(
-    make: Callable[..., Source], tiny_stream: Callable[..., Stream], name: str, override: str
+    exported: Callable[[str, str], Exported], tiny_stream: Callable[..., Stream], name: str, override: str
 ) -> None:
-    pictures = pictures_of(tiny_stream())
-    source = make(name, override)
-    settings, before = source.method.settings, source.logits(pictures.images)
-    data, agreement = export_onnx(source, pictures)
-    assert agreement.difference <= 1e-3
-    assert source.method.settings == settings
-    assert torch.equal(source.logits(pictures.images), before)
+    found = exported(name, override)
+    source = found.source
+    assert found.agreement.difference <= 1e-3
+    assert source.method.settings == found.settings
+    assert torch.equal(source.logits(pictures_of(tiny_stream()).images), found.before)
     logits_of, scale = answers(source), source.method.head.scale
     generator = torch.Generator().manual_seed(3)
     for num_images in (1, 2, 9):
         images = torch.rand(num_images, 1, 28, 28, generator=generator)
-        logits, probabilities = run_onnx(data, images)
+        logits, probabilities = run_onnx(found.data, images)
         expected = logits_of(images)
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
         torch.testing.assert_close(probabilities, (scale * expected).softmax(1), atol=1e-4, rtol=0)
 
 
 def test_a_file_knows_its_classes_and_no_place_on_this_machine(
-    make: Callable[..., Source], tiny_stream: Callable[..., Stream]
+    exported: Callable[[str, str], Exported],
 ) -> None:
-    source = make("simplecil")
-    data, _ = export_onnx(source, pictures_of(tiny_stream()))
+    found = exported("simplecil", SAME)
+    source, data = found.source, found.data
     session = onnx_packages()["onnxruntime"].InferenceSession(data, providers=["CPUExecutionProvider"])
     known = session.get_modelmeta().custom_metadata_map
     assert json.loads(known["classes"]) == ["class 00", "class 01", "class 02", "class 03"]
@@ -83,8 +111,8 @@ def test_a_file_knows_its_classes_and_no_place_on_this_machine(
 
 
 @pytest.mark.slow
-def test_low_rank_updates_are_in_the_weights(make: Callable[..., Source], tiny_stream: Callable[..., Stream]) -> None:
-    sizes = [len(export_onnx(make(name), pictures_of(tiny_stream()))[0]) for name in ("linear", "inflora", "sdlora")]
+def test_low_rank_updates_are_in_the_weights(exported: Callable[[str, str], Exported]) -> None:
+    sizes = [len(exported(name, SAME).data) for name in ("linear", "inflora", "sdlora")]
     # A linear head has one more number in a row than the cosine one, and nothing else may be added.
     assert max(sizes) - min(sizes) < 2000
 
