@@ -1,7 +1,6 @@
 """Two real processes learn as one: the same tensors on both, and padding counts nowhere."""
 
 import json
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +17,6 @@ from clare.methods import METHODS
 StartPython = Callable[..., "subprocess.Popen[str]"]
 
 
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def write_preset(tiny_preset: Path, folder: Path) -> Path:
     """Write the tiny preset with batch sizes that divide neither by the ranks nor into the images of a task."""
     preset = folder / "odd.toml"
@@ -38,7 +30,8 @@ def write_preset(tiny_preset: Path, folder: Path) -> Path:
 @pytest.mark.slow
 def test_every_method_ends_alike_on_two_ranks(tiny_preset: Path, tmp_path: Path, start_python: StartPython) -> None:
     preset = write_preset(tiny_preset, tmp_path)
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()))
+    # Standalone: the launcher finds a port itself, which no other process can take in between.
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     process = start_python(*launcher, Path(__file__).with_name("two_ranks.py"), preset, tmp_path)
     _, messages = process.communicate()
     assert process.returncode == 0, messages
