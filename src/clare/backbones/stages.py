@@ -61,9 +61,10 @@ def read(vit: VisionTransformer, images: Tensor, num_blocks: int, with_patches: 
     for index, block in enumerate(vit.blocks):
         tokens = block(tokens)
         if index >= len(vit.blocks) - num_blocks:
+            normal = vit.norm(tokens)
             if with_patches:
-                parts.append(mean_feature(vit, vit.norm(tokens)[:, patches]))
-            parts.append(pooled(vit, tokens))
+                parts.append(mean_feature(vit, normal[:, patches]))
+            parts.append(vit.forward_head(normal, pre_logits=True))
     return torch.cat([F.normalize(part.float(), dim=1) for part in parts], 1)
 
 
