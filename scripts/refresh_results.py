@@ -5,7 +5,7 @@ What was measured stays as it is.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,26 +53,29 @@ def refreshed(run: StoredRun) -> dict[str, Any]:
     return {**run.result, "changes": changes, "settings": settings, "command": command}
 
 
-def refresh(path: Path) -> Path:
-    """Write a result anew under the name it has today, and return where."""
-    run = read_result(path)
-    if is_current(run):
-        return path
-    result = refreshed(run)
-    target = path.with_name(result_name(result["method"], result["changes"], result["seed"]))
-    if target != path and target.exists():
-        raise RunError(f"{path.name} would be called {target.name} today, which is another run; remove one of them")
-    write_result(target, result)
-    if target != path:
+def refresh(paths: Sequence[Path]) -> dict[Path, Path]:
+    """Write results anew under the names they have today, and return where those are that were out of date."""
+    runs = {path: read_result(path) for path in paths}
+    results = {path: refreshed(run) for path, run in runs.items() if not is_current(run)}
+    targets = {path: path for path in paths}
+    for path, result in results.items():
+        targets[path] = path.with_name(result_name(result["method"], result["changes"], result["seed"]))
+    for path, target in targets.items():
+        other = next((each for each in targets if each != path and targets[each] == target), None)
+        if other:
+            raise RunError(f"{path.name} and {other.name} are both called {target.name} today; remove one of them")
+    for path, result in results.items():
+        write_result(targets[path], result)
+    # Names may have been exchanged: only now is it known which files nobody is called any more.
+    for path in targets.keys() - set(targets.values()):
         path.unlink()
-    return target
+    return {path: targets[path] for path in results}
 
 
 if __name__ == "__main__":
-    paths = sorted(path for kind in ("runs", "validation") for path in (RESULTS / kind).glob("*/*.json"))
+    found = sorted(path for kind in ("runs", "validation") for path in (RESULTS / kind).glob("*/*.json"))
     try:
-        for each in paths:
-            if (now := refresh(each)) != each:
-                print(f"{each.relative_to(RESULTS)} -> {now.name}")
+        for old, new in refresh(found).items():
+            print(f"{old.relative_to(RESULTS)} -> {new.name}")
     except RunError as error:
         sys.exit(str(error))

@@ -40,7 +40,7 @@ def test_without_its_additions_it_is_clare_to_the_bit(
 def test_the_loss_tells_new_classes_from_all_earlier_ones(
     context: MakeContext, tiny_backbone: MakeBackbone, tiny_stream: MakeStream
 ) -> None:
-    method, stream = make_plus(tiny_backbone()), tiny_stream()
+    method, stream = make_plus(tiny_backbone(), contrast="seen"), tiny_stream()
     learn(context(), method, stream.tasks[:2])
     old = method.head.rows.data.clone()
     next(iter(method.learn(TaskInfo(2, stream.tasks[2].classes))))

@@ -1,6 +1,7 @@
 """Every kept result can be repeated by the command it names, and says what differs from its preset as it is now."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -35,10 +36,11 @@ def test_a_result_whose_preset_changed_gets_another_name_and_command(refreshing:
     old, taken = tmp_path / "clare-1993.json", tmp_path / KEPT.name
     old.write_text(json.dumps(result))
     shutil.copy(KEPT, taken)
-    with pytest.raises(RunError, match=r"clare-1993.json would be called clare-learning_rate=0.8-1993.json today"):
-        refreshing.refresh(old)
+    both = f"clare-1993.json and {KEPT.name} are both called {KEPT.name} today"
+    with pytest.raises(RunError, match=re.escape(both)):
+        refreshing.refresh([old, taken])
     taken.unlink()
-    assert refreshing.refresh(old) == taken
+    assert refreshing.refresh([old]) == {old: taken}
     assert not old.exists()
     run = refreshing.read_result(taken)
     assert refreshing.is_current(run)
@@ -50,7 +52,23 @@ def test_a_result_whose_preset_changed_gets_another_name_and_command(refreshing:
     assert run.result["final_accuracy"] == result["final_accuracy"]
 
 
+def test_names_can_be_exchanged(refreshing: ModuleType, tmp_path: Path) -> None:
+    fast, own = tmp_path / KEPT.name, tmp_path / "clare-1993.json"
+    accuracies = {}
+    for source, wrong in ((KEPT, own), (KEPT.with_name(own.name), fast)):
+        result = json.loads(source.read_bytes())
+        accuracies[source.name] = result["final_accuracy"]
+        # As if the preset had had the other rate.
+        result["changes"] = {} if wrong is own else {"learning_rate": "0.2"}
+        wrong.write_text(json.dumps(result))
+    assert refreshing.refresh([fast, own]) == {fast: own, own: fast}
+    for path in (fast, own):
+        run = refreshing.read_result(path)
+        assert refreshing.is_current(run)
+        assert run.result["final_accuracy"] == accuracies[path.name]
+
+
 def test_a_result_that_is_true_is_left_alone(refreshing: ModuleType, tmp_path: Path) -> None:
     copy = Path(shutil.copy(KEPT, tmp_path))
-    assert refreshing.refresh(copy) == copy
+    assert refreshing.refresh([copy]) == {}
     assert copy.read_bytes() == KEPT.read_bytes()

@@ -1,4 +1,4 @@
-"""CLARE with rows that are told apart from all earlier classes and statistics that follow the features."""
+"""CLARE with statistics that follow the features, and a loss that can be over all classes so far."""
 
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +19,7 @@ class ClarePlusSettings(ClareSettings):
     """CLARE's settings, and what is added to them."""
 
     contrast: Literal["task", "seen"] = Field(
-        "seen", description="Classes that the training loss tells apart: the task's, or all so far, old rows fixed."
+        "task", description="Classes that the training loss tells apart: the task's, or all so far, old rows fixed."
     )
     follow_drift: bool = Field(
         True,
@@ -33,10 +33,10 @@ class ClarePlusSettings(ClareSettings):
 
 @register
 class ClarePlus(Clare):
-    """CLARE whose tasks are told apart from one another."""
+    """CLARE that knows where earlier classes have gone."""
 
     name = "clare-plus"
-    summary = "clare, trained against the rows of all earlier classes, with class statistics that follow the drift"
+    summary = "clare with class statistics that follow the drift, and a loss that can be over all classes so far"
     family = "adapters"
     tiny: ClassVar[dict[str, Any]] = {"probe_epochs": 2}
     settings_type = ClarePlusSettings
