@@ -30,6 +30,7 @@ VARIANTS = [
     ("aper-adapter", "method.tuner=vpt-deep"),
     ("aper-adapter", "method.tuner=ssf"),
     ("clare", "method.head={read_blocks=2, read_patches=true}"),
+    ("clare", "method.head={strategy='quadratic', num_directions=3}"),
     ("ease", "method.bare_subspace=true"),
     ("l2p", "method.vote_at_test=true"),
     ("sema", "method.expandable_share=0.5"),
@@ -91,7 +92,8 @@ def test_a_file_answers_as_the_method_for_any_number_of_images(
         images = torch.rand(num_images, 1, 28, 28, generator=generator)
         logits, probabilities = run_onnx(found.data, images)
         expected = logits_of(images)
-        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+        # Log posteriors far from all classes are large numbers.
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-5)
         torch.testing.assert_close(probabilities, (scale * expected).softmax(1), atol=1e-4, rtol=0)
 
 

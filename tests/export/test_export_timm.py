@@ -29,6 +29,8 @@ HEADS = [
     ("clare", "method.head.strategy=discriminant"),
     ("clare", "method.head.strategy=discriminant", "method.head.form=linear"),
     ("clare", "method.head.strategy=discriminant", "method.head.read_blocks=2"),
+    ("clare", "method.head.strategy=quadratic", "method.head.num_directions=3"),
+    ("clare", "method.head.strategy=quadratic", "method.head.form=linear", "method.head.read_blocks=2"),
     ("sdlora", "method.head.read_blocks=2", "method.head.read_patches=true"),
 ]
 # Without clare, whatever is installed: an import of it fails.

@@ -76,7 +76,7 @@ def four(seed: int) -> dict[str, list[object]]:
     return drawings("cat", "dog", number=4, seed=seed)  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("strategy", ["prototype", "aligned", "discriminant", "projected"])
+@pytest.mark.parametrize("strategy", ["prototype", "aligned", "discriminant", "quadratic", "projected"])
 def test_pictures_in_two_lots_give_the_statistics_of_all_at_once(tmp_path: Path, strategy: str) -> None:
     head = {"strategy": strategy, "align_epochs": 2, "align_samples": 8, "num_projected": 16}
     models = []
@@ -100,6 +100,7 @@ def test_pictures_in_two_lots_give_the_statistics_of_all_at_once(tmp_path: Path,
     kept = {
         "aligned": ("head.means", "head.factors"),
         "discriminant": ("head.means", "head.counts", "head.scatter"),
+        "quadratic": ("head.means", "head.counts", "head.scatter"),
         "projected": ("head.means", "head.counts", "head.sums", "head.gram"),
     }
     for name in kept.get(strategy, ("head.rows",)):

@@ -165,7 +165,7 @@ def test_quick_lessons_claim_nothing(tmp_path: Path) -> None:
     assert model.classes[-1] == ClassInfo("plane", 4, model.classes[-1].taught_at, 8)
 
 
-@pytest.mark.parametrize("strategy", ["trained", "prototype", "aligned", "discriminant", "projected"])
+@pytest.mark.parametrize("strategy", ["trained", "prototype", "aligned", "discriminant", "quadratic", "projected"])
 def test_quick_lessons_work_with_every_kind_of_rows(tmp_path: Path, strategy: str) -> None:
     model = new_model(tmp_path, head={"strategy": strategy, "align_epochs": 2, "align_samples": 8, "num_projected": 64})
     model.teach(drawings("cat", "dog"), mode="quick")
@@ -173,7 +173,7 @@ def test_quick_lessons_work_with_every_kind_of_rows(tmp_path: Path, strategy: st
     assert evaluation.accuracy == 1
 
 
-@pytest.mark.parametrize("strategy", ["discriminant", "projected"])
+@pytest.mark.parametrize("strategy", ["discriminant", "quadratic", "projected"])
 def test_a_class_leaves_a_head_that_is_solved(tmp_path: Path, strategy: str) -> None:
     model = new_model(tmp_path, head={"strategy": strategy, "num_projected": 64})
     model.teach(drawings("cat", "dog", "bus"), mode="quick")

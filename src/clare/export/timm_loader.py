@@ -67,9 +67,14 @@ class Classifier(nn.Module):
         features = self.features((images - self.mean) / self.std)
         if self.form == "cosine":
             return F.normalize(features, dim=1) @ F.normalize(self.rows, dim=1).T
-        if self.form == "unit-linear":
+        if self.form.startswith("unit-"):
             features = F.normalize(features, dim=1)
-        return F.linear(features, self.rows[:, :-1], self.rows[:, -1])
+        if self.form.endswith("linear"):
+            return F.linear(features, self.rows[:, :-1], self.rows[:, -1])
+        parts = self.rows.view(len(self.rows), -1, features.shape[1] + 1)
+        products = F.linear(features, parts[..., :-1].flatten(0, 1), parts[..., -1].flatten())
+        products = products.view(-1, *parts.shape[:2])
+        return products[..., 0] + 0.5 * products[..., 1:].square().sum(2)
 
     def probabilities(self, images: Tensor) -> Tensor:
         """Return a probability for each class."""

@@ -17,7 +17,7 @@ from clare.heads.statistics import class_means, class_sums, gaussian_factors
 from clare.settings import Settings
 from clare.steps import Group, Learning, Pass, Phase, Sgd
 
-Strategy = Literal["trained", "prototype", "aligned", "discriminant", "projected"]
+Strategy = Literal["trained", "prototype", "aligned", "discriminant", "quadratic", "projected"]
 
 
 class HeadSettings(Settings):
@@ -31,6 +31,7 @@ class HeadSettings(Settings):
         description="Rows as training left them, class means of the finished adapter's features, "
         "rows re-trained on features drawn from one Gaussian per class, "
         "the linear discriminant of class means and one covariance of all classes, "
+        "the quadratic one, in which each class has a covariance of its own as well, "
         "or ridge regression on random features.",
     )
     read_blocks: int = Field(
@@ -56,7 +57,13 @@ class HeadSettings(Settings):
     )
     align_batch_size: int = Field(256, ge=1, le=1_000_000, description="Batch size of re-training the rows (aligned).")
     shrinkage: float = Field(
-        0.2, ge=0, le=1, description="Weight of the identity in covariances (aligned, discriminant)."
+        0.2, ge=0, le=1, description="Weight of the identity in covariances (aligned, discriminant, quadratic)."
+    )
+    own_share: float = Field(
+        0.1, ge=0, lt=1, description="Weight of a class's own covariance beside that of all classes (quadratic)."
+    )
+    num_directions: int = Field(
+        32, ge=1, le=10_000, description="Directions, the leading ones, of a class's own covariance (quadratic)."
     )
     num_projected: int = Field(4000, ge=1, le=100_000, description="Random features of an image (projected).")
     ridge_share: float = Field(
@@ -77,7 +84,7 @@ class HeadSettings(Settings):
         if self.form == "linear" and self.strategy == "prototype":
             raise ValueError(
                 "the strategy is prototype, but class means are no linear rows; "
-                "use trained, aligned, discriminant, projected"
+                "use trained, aligned, discriminant, quadratic, projected"
             )
         return self
 
@@ -93,6 +100,7 @@ class LinearHeadSettings(HeadSettings):
         description="Rows as training left them, class means (cosine form only), "
         "rows re-trained on features drawn from one Gaussian per class, "
         "the linear discriminant of class means and one covariance of all classes, "
+        "the quadratic one, in which each class has a covariance of its own as well, "
         "or ridge regression on random features.",
     )
 

@@ -29,18 +29,22 @@ def _means(sums: dict[str, Tensor]) -> Tensor:
     return sums["sum"] / sums["count"].clamp(min=1)[:, None]
 
 
+def shrunk_covariance(means_KD: Tensor, scatter_DD: Tensor, num_samples: float, shrinkage: float) -> Tensor:
+    """Return the scatter over the samples, shrunk towards a multiple of the identity, in double precision."""
+    covariance = scatter_DD.double() / max(num_samples, 1.0)
+    variance = covariance.diagonal().mean()
+    identity = torch.eye(len(covariance), dtype=torch.float64, device=covariance.device)
+    floor = (FLOOR * means_KD.double().square().mean()).clamp(min=torch.finfo(torch.float64).tiny)
+    return (1 - shrinkage) * covariance + (shrinkage * variance + floor) * identity
+
+
 def discriminant_rows(means_KD: Tensor, scatter_DD: Tensor, num_samples: float, shrinkage: float) -> Tensor:
     """Return weights and a bias for each class, shape (K, D + 1), whose products are log posteriors but for a constant.
 
     The covariance is the scatter over the samples, shrunk towards a multiple of the identity.
     """
-    means, size = means_KD.double(), means_KD.shape[1]
-    covariance = scatter_DD.double() / max(num_samples, 1.0)
-    variance = covariance.diagonal().mean()
-    identity = torch.eye(size, dtype=torch.float64, device=means.device)
-    floor = (FLOOR * means.square().mean()).clamp(min=torch.finfo(torch.float64).tiny)
-    shrunk = (1 - shrinkage) * covariance + (shrinkage * variance + floor) * identity
-    weights = torch.linalg.solve(shrunk, means.T).T
+    means = means_KD.double()
+    weights = torch.linalg.solve(shrunk_covariance(means_KD, scatter_DD, num_samples, shrinkage), means.T).T
     return torch.cat([weights, -0.5 * (weights * means).sum(1, keepdim=True)], 1)
 
 

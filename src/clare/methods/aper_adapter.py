@@ -33,7 +33,7 @@ class AperSettings(FirstTaskSettings):
         if head.strategy == "trained":
             raise ValueError(
                 "the strategy is trained, but later tasks train no rows; "
-                "use prototype, aligned, discriminant, projected"
+                "use prototype, aligned, discriminant, quadratic, projected"
             )
         return head
 

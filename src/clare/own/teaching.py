@@ -117,7 +117,7 @@ def teach_more(
     if head.settings.strategy == "trained":
         raise ModelError(
             "this model's rows were trained on pictures that are gone, so more pictures cannot be added to them; "
-            "make models with head.strategy = prototype, aligned, discriminant or projected for that"
+            "make models with head.strategy = prototype, aligned, discriminant, quadratic or projected for that"
         )
     is_aligned = head.settings.strategy == "aligned"
 

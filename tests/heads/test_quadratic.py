@@ -1,0 +1,158 @@
+"""The quadratic discriminant: its rows, its sums, and how it follows moved features."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from head_steps import finish
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from clare.heads.drift import Drift, moved
+from clare.heads.head import HeadSettings
+from clare.heads.make import make_head as head_of
+from clare.heads.quadratic import QuadraticHead, class_scatters, leading_factor, quadratic_rows, quadratic_scores
+from clare.heads.scatter import discriminant_rows, shrunk_covariance
+from clare.heads.statistics import class_sums
+
+NUM_FEATURES, NUM_CLASSES = 5, 3
+
+
+def samples(num_samples: int = 90, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Classes that each scatter in their own way."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(NUM_CLASSES, NUM_FEATURES, generator=generator)
+    shapes = torch.randn(NUM_CLASSES, NUM_FEATURES, NUM_FEATURES, generator=generator)
+    labels = torch.arange(num_samples) % NUM_CLASSES
+    noise = torch.randn(num_samples, NUM_FEATURES, generator=generator)
+    return centres[labels] + torch.einsum("bd,bde->be", noise, shapes[labels]), labels
+
+
+def make_head(**settings: object) -> QuadraticHead:
+    values = {"strategy": "quadratic", "num_directions": NUM_FEATURES, **settings}
+    head = head_of(NUM_FEATURES, HeadSettings.model_validate(values), 0)
+    assert isinstance(head, QuadraticHead)
+    return head
+
+
+def covariance_of(rows: Tensor) -> Tensor:
+    apart = rows - rows.mean(0)
+    return apart.T @ apart / len(rows)
+
+
+@pytest.mark.parametrize("own_share", [0.0, 0.3, 0.9])
+def test_scores_are_log_posteriors_of_gaussians_with_mixed_covariances(own_share: float) -> None:
+    features, labels = samples()
+    head = make_head(form="linear", shrinkage=0.1, own_share=own_share)
+    finish(head, features, labels, NUM_CLASSES)
+    wide = features.double()
+    shared = shrunk_covariance(head.means, head.scatter, len(features), 0.1)
+    gaussians = [
+        torch.distributions.MultivariateNormal(
+            wide[labels == c].mean(0), (1 - own_share) * shared + own_share * covariance_of(wide[labels == c])
+        )
+        for c in range(NUM_CLASSES)
+    ]
+    expected = torch.stack([each.log_prob(wide) for each in gaussians], 1).log_softmax(1)
+    torch.testing.assert_close(head.logits(features).double().log_softmax(1), expected, rtol=1e-3, atol=1e-3)
+    assert head.scale == 1.0
+
+
+def test_without_a_share_of_their_own_classes_have_the_linear_discriminant() -> None:
+    features, labels = samples()
+    head = make_head(form="linear", own_share=0.0)
+    finish(head, features, labels, NUM_CLASSES)
+    rows = discriminant_rows(head.means, head.scatter, len(features), head.settings.shrinkage).float()
+    expected = F.linear(features, rows[:, :-1], rows[:, -1]).softmax(1)
+    torch.testing.assert_close(head.logits(features).softmax(1), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_classes_of_one_mean_are_told_apart_by_how_they_scatter() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) % 2
+    spread = torch.tensor([[3.0, 1, 1, 1, 0.3], [0.3, 1, 1, 1, 3.0]])
+    features = spread[labels] * torch.randn(400, NUM_FEATURES, generator=generator)
+    quadratic, linear = make_head(form="linear", own_share=0.9), make_head(form="linear", own_share=0.0)
+    for head in (quadratic, linear):
+        finish(head, features, labels, 2)
+    right = [(head.logits(features).argmax(1) == labels).float().mean() for head in (quadratic, linear)]
+    assert right[0] > 0.9 > 0.7 > right[1]
+
+
+@given(st.integers(1, 12), st.integers(1, 9), st.integers(0, 100))
+def test_a_leading_factor_is_the_best_root_of_its_rank(size: int, num_directions: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    turn, _ = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))
+    values = 2.0 ** -torch.arange(size, dtype=torch.float64)
+    factor = leading_factor(turn @ values.diag() @ turn.T, num_directions)
+    assert factor.shape == (size, num_directions)
+    kept = torch.where(torch.arange(size) < num_directions, values, 0)
+    torch.testing.assert_close(factor @ factor.T, turn @ kept.diag() @ turn.T, rtol=1e-5, atol=1e-5)
+
+
+def test_features_without_any_variance_still_have_finite_rows() -> None:
+    means = torch.eye(NUM_CLASSES, NUM_FEATURES)
+    nothing = torch.zeros(NUM_FEATURES, NUM_FEATURES)
+    factors = torch.stack([leading_factor(nothing, 2)] * NUM_CLASSES)
+    rows = quadratic_rows(means, shrunk_covariance(means, nothing, 3, 0.1), factors, 0.1)
+    assert bool(torch.isfinite(rows).all())
+    assert quadratic_scores(means.double(), rows).argmax(1).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("form", ["cosine", "linear"])
+def test_tasks_one_by_one_make_the_rows_of_all_at_once(form: str) -> None:
+    features, labels = samples()
+    together, apart = make_head(form=form, num_directions=2), make_head(form=form, num_directions=2)
+    finish(together, features, labels, NUM_CLASSES)
+    finish(apart, features[labels < 2], labels[labels < 2], 2)
+    finish(apart, features[labels == 2], labels[labels == 2] - 2, 1)
+    torch.testing.assert_close(apart.logits(features), together.logits(features), rtol=1e-4, atol=1e-4)
+    assert together.directions.shape == (NUM_CLASSES, together.row_size)
+
+
+def test_more_samples_of_known_classes_are_as_if_they_had_come_at_once() -> None:
+    features, labels = samples()
+    head, expected = make_head(form="linear"), make_head(form="linear")
+    finish(head, features[:30], labels[:30], NUM_CLASSES)
+    more = head.statistic(features[30:], labels[30:], torch.ones(60), NUM_CLASSES)
+    head.add_samples(torch.arange(NUM_CLASSES), more)
+    head.replace(head.solve())
+    finish(expected, features, labels, NUM_CLASSES)
+    torch.testing.assert_close(head.logits(features), expected.logits(features), rtol=1e-3, atol=1e-3)
+    before = head.factors @ head.factors.mT
+    head.add_samples(torch.arange(NUM_CLASSES), head.statistic(features[:0], labels[:0], torch.ones(0), NUM_CLASSES))
+    torch.testing.assert_close(head.factors @ head.factors.mT, before, rtol=1e-4, atol=1e-4)
+
+
+def test_padded_samples_count_for_nothing() -> None:
+    features, labels = samples()
+    weights = (torch.arange(90) < 48).double()
+    ours = class_scatters(class_sums(features, labels, weights, NUM_CLASSES, outer=True))
+    expected = class_scatters(class_sums(features[:48], labels[:48], torch.ones(48), NUM_CLASSES, outer=True))
+    torch.testing.assert_close(ours, expected)
+
+
+def test_a_linear_drift_moves_the_gaussians_to_where_the_features_went() -> None:
+    features, labels = samples()
+    drift: Drift = {
+        "centre": features.mean(0),
+        "shift": torch.full((NUM_FEATURES,), 0.5),
+        "slope": 0.2 * torch.randn(NUM_FEATURES, NUM_FEATURES, generator=torch.Generator().manual_seed(3)),
+    }
+    head, expected = make_head(form="linear"), make_head(form="linear")
+    finish(head, features, labels, NUM_CLASSES)
+    head.carry_over(drift)
+    finish(expected, moved(features, drift), labels, NUM_CLASSES)
+    torch.testing.assert_close(head.means, expected.means, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        head.factors @ head.factors.mT, expected.factors @ expected.factors.mT, rtol=1e-3, atol=1e-3
+    )
+
+
+def test_saved_tensors_fit_a_head_that_was_made_anew() -> None:
+    features, labels = samples()
+    head, other = make_head(), make_head()
+    finish(head, features, labels, NUM_CLASSES)
+    other.resize(NUM_CLASSES, len(head.block))
+    other.load_state_dict(head.state_dict())
+    assert torch.equal(other.logits(features), head.logits(features))
