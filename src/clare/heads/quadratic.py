@@ -22,10 +22,10 @@ SPARE = 8
 """Directions that are sought beyond twice those that are asked for, so that these are found in few sweeps."""
 
 
-def class_scatters(sums: dict[str, Tensor]) -> Tensor:
-    """Return each class's sum of outer products around its mean, shape (K, D, D)."""
-    counts = sums["count"].clamp(min=1)[:, None, None]
-    return sums["outer"] - sums["sum"][:, :, None] * sums["sum"][:, None, :] / counts
+def class_scatter(sums: dict[str, Tensor], place: int) -> Tensor:
+    """Return one class's sum of outer products around its mean, shape (D, D)."""
+    total = sums["sum"][place]
+    return sums["outer"][place] - torch.outer(total, total) / sums["count"][place].clamp(min=1)
 
 
 def leading_factor(covariance_DD: Tensor, num_directions: int) -> Tensor:
@@ -106,26 +106,25 @@ class QuadraticHead(DiscriminantHead):
 
     def add_classes(self, sums: dict[str, Tensor]) -> None:
         """Take over the sums of new classes."""
-        scatters = class_scatters(sums)
-        self.factors = torch.cat([self.factors, self._leading(scatters, sums["count"])])
+        counts = sums["count"].clamp(min=1)
+        # One class at a time: with several blocks read, the square matrices of all classes fill a memory.
+        roots = [self._root(class_scatter(sums, place) / count) for place, count in enumerate(counts)]
+        self.factors = torch.cat([self.factors, *(root[None] for root in roots)])
         super().add_classes(self._shared(sums))
 
     def add_samples(self, places: Tensor, sums: dict[str, Tensor]) -> None:
         """Take over the sums of more samples of known classes."""
-        old, new = self.counts[places].double(), sums["count"]
-        factors = self.factors[places].double()
-        apart = sums["sum"] / new.clamp(min=1)[:, None] - self.means[places].double()
-        weights = (old * new / (old + new).clamp(min=1))[:, None, None]
-        scatters = old[:, None, None] * factors @ factors.mT + class_scatters(sums)
-        scatters = scatters + weights * apart[:, :, None] * apart[:, None, :]
-        self.factors[places] = self._leading(scatters, old + new)
+        for number, place in enumerate(places.tolist()):
+            old, new = self.counts[place].double(), sums["count"][number]
+            root, total = self.factors[place].double(), (old + new).clamp(min=1)
+            apart = sums["sum"][number] / new.clamp(min=1) - self.means[place].double()
+            scatter = old * root @ root.T + class_scatter(sums, number) + torch.outer(apart, apart) * old * new / total
+            self.factors[place] = self._root(scatter / total)
         super().add_samples(places, self._shared(sums))
 
-    def _leading(self, scatters: Tensor, counts: Tensor) -> Tensor:
-        """Return the leading roots of the covariances that so many samples scatter by."""
-        pairs = zip(scatters, counts.clamp(min=1), strict=True)
-        roots = [leading_factor(scatter / count, self.settings.num_directions) for scatter, count in pairs]
-        return torch.stack(roots).to(self.factors) if roots else self.factors[:0]
+    def _root(self, covariance: Tensor) -> Tensor:
+        """Return the leading root of a covariance as it is kept."""
+        return leading_factor(covariance, self.settings.num_directions).to(self.factors)
 
     @staticmethod
     def _shared(sums: dict[str, Tensor]) -> dict[str, Tensor]:
