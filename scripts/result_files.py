@@ -23,6 +23,7 @@ from clare.report.record import PhaseEvent, RunRecord, StartEvent, TaskEvent
 NEUTRAL = re.compile(
     r"(engine\..*|data\.(root|store|cache)|stream\.evaluate_on|name|description|seed|overrides|method\.name)"
 )
+OF_QUADRATIC = {"method.head.own_share", "method.head.num_directions"}
 PATH_KEYS = ("data.root", "data.cache", "backbone.weights", "method.name")
 PATH = re.compile(r"(^|[\s'\"=:,\[(])(?:~|\.{1,2})?(?:/[^/\s'\",]+)*/(?=[^/\s])")
 """The folders of a path that starts at a root, at home or above, anywhere in a text."""
@@ -173,7 +174,12 @@ def differing(preset: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, st
     """Return the settings in which a run's preset differs from the method's own, without the neutral ones."""
     mine, theirs = flatten(without_paths(preset)), flatten(without_paths(own))
     keys = [key for key, value in mine.items() if not NEUTRAL.fullmatch(key) and theirs.get(key) != value]
-    return {key.removeprefix("method."): mine[key] for key in sorted(keys)}
+    return {key.removeprefix("method."): mine[key] for key in sorted({*keys} - _idle(mine))}
+
+
+def _idle(settings: Mapping[str, str]) -> set[str]:
+    """Return settings that nothing looks at: a class's own covariance is known to one strategy alone."""
+    return set() if settings.get("method.head.strategy") == "quadratic" else OF_QUADRATIC
 
 
 def overridden(preset: Mapping[str, Any]) -> dict[str, str]:
@@ -304,6 +310,7 @@ def _unlike(run: StoredRun, other: StoredRun) -> list[str]:
         for key in sorted(mine.keys() & theirs.keys())
         if mine[key] != theirs[key]
         and key.removeprefix("method.") not in told
+        and key not in _idle(mine) | _idle(theirs)
         and (run.method == other.method or not key.startswith("method."))
     ]
 

@@ -124,6 +124,14 @@ def test_a_variant_is_named_by_what_differs_from_the_preset(
     assert only(tmp_path / "results").name == name
 
 
+def test_settings_that_a_head_does_not_look_at_name_no_variant(files: ModuleType) -> None:
+    def of(strategy: str, own_share: float) -> dict[str, object]:
+        return {"method": {"head": {"strategy": strategy, "own_share": own_share}}}
+
+    assert files.differing(of("discriminant", 0.2), of("quadratic", 0.1)) == {"head.strategy": "discriminant"}
+    assert files.differing(of("quadratic", 0.2), of("quadratic", 0.1)) == {"head.own_share": "0.2"}
+
+
 def test_a_variant_of_a_preset_not_found_here_is_named_by_its_overrides(
     collect: ModuleType, write_run: WriteRun, tmp_path: Path
 ) -> None:
