@@ -5,15 +5,22 @@ import torch
 from torch import Tensor
 
 from clare.heads.solved import SolvedHead
-from clare.steps import Pass, Solve
+from clare.steps import Collect, Pass, Solve
+
+
+def found_by(step: Pass | Collect, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Return what a sweep over images with these features finds."""
+    if isinstance(step, Collect):
+        return {"values": step.function(features), "labels": labels}
+    return step.statistic(features, labels, torch.ones(len(features)))
 
 
 def finish(head: SolvedHead, features: Tensor, labels: Tensor, num_new: int) -> None:
     """Finish a task whose images have these features, as the engine would."""
     steps = head.finish(num_new)
     step = next(steps)
-    assert isinstance(step, Pass)
-    solve = steps.send(step.statistic(features, labels, torch.ones(len(features))))
+    assert isinstance(step, Pass | Collect)
+    solve = steps.send(found_by(step, features, labels))
     assert isinstance(solve, Solve)
     with pytest.raises(StopIteration):
         steps.send(solve.function())

@@ -115,7 +115,8 @@ class Collect:
 
     name: str
     function: Callable[[Tensor], Tensor]
-    """images -> one row per image"""
+    """images or features -> one row per image"""
+    of: Literal["features", "images"] = "images"
     view: Literal["train", "test"] = "test"
 
 

@@ -9,7 +9,7 @@ from clare.data.store import LabelledImages
 from clare.data.stream import Task
 from clare.engine.context import Context
 from clare.engine.journal import Journal
-from clare.engine.passes import run_collect, run_pass
+from clare.engine.passes import run_sweep
 from clare.engine.train import PhaseRun, Place, load_parameters
 from clare.errors import DataError
 from clare.methods.base import Method
@@ -91,10 +91,8 @@ def _compute(
     context: Context, method: Method, step: Pass | Collect | Solve, images: LabelledImages, place: Place
 ) -> Result:
     """Return what a step without training finds."""
-    if isinstance(step, Pass):
-        return run_pass(context, method, step, images, place)
-    if isinstance(step, Collect):
-        return run_collect(context, method, step, images, place)
+    if isinstance(step, Pass | Collect):
+        return run_sweep(context, method, step, images, place)
     solved = step.function()
     # Ranks may round differently; what the first one found counts.
     return {name: context.ranks.broadcast_(solved[name].contiguous()) for name in sorted(solved)}

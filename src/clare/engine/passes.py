@@ -49,10 +49,21 @@ def run_collect(
     def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
         if is_own:
             return context.programs.forward(method, step.function, inputs)
+        if step.of == "features":
+            inputs = context.programs.forward(method, method.features, inputs)
         with context.ranks.autocast():
             return step.function(inputs)
 
     return {"values": sweep(context, method, source, rows_of), "labels": source.labels}
+
+
+def run_sweep(
+    context: Context, method: Method, step: Pass | Collect, images: LabelledImages, place: Place
+) -> dict[str, Tensor]:
+    """Run a step that looks at all images once."""
+    if isinstance(step, Pass):
+        return run_pass(context, method, step, images, place)
+    return run_collect(context, method, step, images, place)
 
 
 def _begin(context: Context, method: Method, images: LabelledImages, augmented: bool, place: Place) -> ImageSource:

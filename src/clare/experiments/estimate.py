@@ -16,7 +16,7 @@ from torch import Tensor
 from clare.backbones.vit import Backbone, load_backbone
 from clare.data.store import ImageStore, LabelledImages
 from clare.engine.context import Context, Silence
-from clare.engine.passes import predict_logits, run_collect, run_pass
+from clare.engine.passes import predict_logits, run_sweep
 from clare.engine.ranks import Ranks
 from clare.engine.run import make_transforms
 from clare.engine.train import PhaseRun, Place
@@ -25,7 +25,7 @@ from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.presets.schema import Experiment
 from clare.seeds import generator_at
-from clare.steps import Collect, Notice, Pass, Phase, Result, Solve, Step, TaskInfo
+from clare.steps import Notice, Phase, Result, Solve, Step, TaskInfo
 
 NUM_CLASSES = 4
 NUM_TASKS = 2
@@ -183,15 +183,8 @@ def _perform(
     if isinstance(step, Solve):
         found = step.function()
         return found, Costs(per_task=_now(context) - started)
-    result = _sweep(context, method, step, images, place)
+    result = run_sweep(context, method, step, images, place)
     return result, Costs(per_image=(_now(context) - started) / len(images))
-
-
-def _sweep(context: Context, method: Method, step: Pass | Collect, images: LabelledImages, place: Place) -> Result:
-    """Run a step that looks at all images once."""
-    if isinstance(step, Pass):
-        return run_pass(context, method, step, images, place)
-    return run_collect(context, method, step, images, place)
 
 
 def _epoch_seconds(context: Context, method: Method, phase: Phase, images: LabelledImages, place: Place) -> float:

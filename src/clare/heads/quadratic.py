@@ -5,6 +5,7 @@ Shapes: B samples, K classes so far, D features, R leading directions of a class
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -13,31 +14,28 @@ from torch import Tensor
 from clare.heads.discriminant import DiscriminantHead
 from clare.heads.drift import Drift, stretched
 from clare.heads.head import HeadSettings
-from clare.heads.scatter import shrunk_covariance
-from clare.heads.statistics import class_sums
+from clare.heads.scatter import sample_means, scatter_sums, shrunk_covariance
+from clare.steps import Collect, Pass
 
 NUM_SWEEPS = 8
 """Sweeps of subspace iteration; the leading directions of features stand out, so that few are enough."""
 SPARE = 8
 """Directions that are sought beyond twice those that are asked for, so that these are found in few sweeps."""
+NUM_ROWS = 4096
+"""Samples whose outer products are in memory at a time."""
 
 
-def class_scatter(sums: dict[str, Tensor], place: int) -> Tensor:
-    """Return one class's sum of outer products around its mean, shape (D, D)."""
-    total = sums["sum"][place]
-    return sums["outer"][place] - torch.outer(total, total) / sums["count"][place].clamp(min=1)
-
-
-def leading_factor(covariance_DD: Tensor, num_directions: int) -> Tensor:
-    """Return the root (D, R) of a covariance in the directions where it is largest; zeros where it has no more."""
-    size = len(covariance_DD)
+def leading_root(rows_ND: Tensor, num_directions: int) -> Tensor:
+    """Return a root (D, R) of the rows' sum of outer products where it is largest; zeros where it has no more."""
+    rows, size = rows_ND.double(), rows_ND.shape[1]
     width = min(size, 2 * num_directions + SPARE)
-    # Any start will do, but the same covariance must have the same root everywhere.
+    # Any start will do, but the same rows must have the same root everywhere.
     start = torch.randn(size, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    basis, _ = torch.linalg.qr(start.to(covariance_DD))
+    basis, _ = torch.linalg.qr(start.to(rows))
     for _ in range(NUM_SWEEPS if width < size else 0):
-        basis, _ = torch.linalg.qr(covariance_DD @ basis)
-    values, vectors = torch.linalg.eigh(basis.T @ covariance_DD @ basis)
+        basis, _ = torch.linalg.qr(rows.T @ (rows @ basis))
+    within = rows @ basis
+    values, vectors = torch.linalg.eigh(within.T @ within)
     kept = min(width, num_directions)
     root = (basis @ vectors[:, -kept:]) * values[-kept:].clamp(min=0).sqrt()
     return F.pad(root, (0, num_directions - kept))
@@ -74,6 +72,12 @@ def quadratic_scores(features_BD: Tensor, rows_KRW: Tensor) -> Tensor:
     return products[..., 0] + 0.5 * products[..., 1:].square().sum(2)
 
 
+def _apart(sums: dict[str, Tensor]) -> Iterator[Tensor]:
+    """Return how far the samples of each class lie from its mean, class by class."""
+    for label, mean in enumerate(sample_means(sums)):
+        yield sums["values"][sums["labels"] == label].double() - mean
+
+
 class QuadraticHead(DiscriminantHead):
     """Class means, one covariance of all classes, and the leading directions of each class's own."""
 
@@ -98,38 +102,38 @@ class QuadraticHead(DiscriminantHead):
 
     def _parts(self) -> Tensor:
         """Return the finished rows by their parts, shape (K, 1 + R, D + 1)."""
-        return self.rows.view(len(self.rows), -1, self.num_features + 1)
+        return self.rows.view(-1, 1 + self.settings.num_directions, self.num_features + 1)
 
-    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_new: int) -> dict[str, Tensor]:
-        """Return count, sum and sum of outer products per class."""
-        return class_sums(self.seen(features), labels, weights, num_new, outer=True)
+    def look(self, num_new: int) -> Pass | Collect:
+        """Ask for the features themselves: square matrices of all classes would take more room than they do."""
+        return Collect("statistics", self.seen, of="features")
+
+    def summed(self, found: dict[str, Tensor], num_new: int) -> dict[str, Tensor]:
+        """Return count and sum per class, one sum of outer products, and the features with their labels."""
+        pairs = zip(torch.split(found["values"], NUM_ROWS), torch.split(found["labels"], NUM_ROWS), strict=True)
+        parts = [scatter_sums(features, labels, torch.ones_like(labels), num_new) for features, labels in pairs]
+        return {**found, **{name: torch.stack([part[name] for part in parts]).sum(0) for name in parts[0]}}
 
     def add_classes(self, sums: dict[str, Tensor]) -> None:
         """Take over the sums of new classes."""
-        counts = sums["count"].clamp(min=1)
-        # One class at a time: with several blocks read, the square matrices of all classes fill a memory.
-        roots = [self._root(class_scatter(sums, place) / count) for place, count in enumerate(counts)]
+        roots = [self._root(rows, count) for rows, count in zip(_apart(sums), sums["count"], strict=True)]
         self.factors = torch.cat([self.factors, *(root[None] for root in roots)])
-        super().add_classes(self._shared(sums))
+        super().add_classes(sums)
 
     def add_samples(self, places: Tensor, sums: dict[str, Tensor]) -> None:
         """Take over the sums of more samples of known classes."""
-        for number, place in enumerate(places.tolist()):
-            old, new = self.counts[place].double(), sums["count"][number]
-            root, total = self.factors[place].double(), (old + new).clamp(min=1)
-            apart = sums["sum"][number] / new.clamp(min=1) - self.means[place].double()
-            scatter = old * root @ root.T + class_scatter(sums, number) + torch.outer(apart, apart) * old * new / total
-            self.factors[place] = self._root(scatter / total)
-        super().add_samples(places, self._shared(sums))
+        means, counts = sample_means(sums), sums["count"]
+        for place, rows, mean, new in zip(places.tolist(), _apart(sums), means, counts, strict=True):
+            old = self.counts[place].double()
+            # The kept root and the way between the means stand for the samples of before.
+            between = (mean - self.means[place].double()) * (old * new / (old + new).clamp(min=1)).sqrt()
+            before = old.sqrt() * self.factors[place].double().T
+            self.factors[place] = self._root(torch.cat([before, rows, between[None]]), old + new)
+        super().add_samples(places, sums)
 
-    def _root(self, covariance: Tensor) -> Tensor:
+    def _root(self, rows: Tensor, count: Tensor) -> Tensor:
         """Return the leading root of a covariance as it is kept."""
-        return leading_factor(covariance, self.settings.num_directions).to(self.factors)
-
-    @staticmethod
-    def _shared(sums: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return sums as a head keeps them that knows one covariance alone."""
-        return {**sums, "outer": sums["outer"].sum(0)}
+        return leading_root(rows / count.clamp(min=1).sqrt(), self.settings.num_directions).to(self.factors)
 
     def solve(self) -> Tensor:
         """Return the rows of all classes, made out of the statistics."""

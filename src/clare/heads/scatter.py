@@ -21,10 +21,10 @@ def scatter_sums(features_BD: Tensor, labels_B: Tensor, weights_B: Tensor, num_c
 
 def within_scatter(sums: dict[str, Tensor]) -> Tensor:
     """Return the sum of outer products around the class means, shape (D, D)."""
-    return sums["outer"] - _means(sums).T @ sums["sum"]
+    return sums["outer"] - sample_means(sums).T @ sums["sum"]
 
 
-def _means(sums: dict[str, Tensor]) -> Tensor:
+def sample_means(sums: dict[str, Tensor]) -> Tensor:
     """Return the mean of each class, and zeros for one without samples."""
     return sums["sum"] / sums["count"].clamp(min=1)[:, None]
 
@@ -51,5 +51,5 @@ def discriminant_rows(means_KD: Tensor, scatter_DD: Tensor, num_samples: float, 
 def added_scatter(counts_K: Tensor, means_KD: Tensor, sums: dict[str, Tensor]) -> Tensor:
     """Return what the scatter grows by with more samples of classes that had so many before, around these means."""
     old, new = counts_K.double()[:, None], sums["count"][:, None]
-    apart = _means(sums) - means_KD.double()
+    apart = sample_means(sums) - means_KD.double()
     return within_scatter(sums) + apart.T @ (apart * old * new / (old + new).clamp(min=1))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clare.heads.head import Head, HeadSettings
 from clare.heads.statistics import class_means, class_sums
-from clare.steps import Learning, Pass, Solve
+from clare.steps import Collect, Learning, Pass, Solve
 
 
 class SolvedHead(Head, ABC):
@@ -54,14 +54,22 @@ class SolvedHead(Head, ABC):
         """Return the sums over a batch that the rows are made of."""
         return class_sums(self.seen(features), labels, weights, num_new, outer=False)
 
-    def finish(self, num_new: int) -> Learning:
-        """Add the task's classes, and make all rows anew."""
+    def look(self, num_new: int) -> Pass | Collect:
+        """Return the sweep over the images of so many classes of which `summed` makes the sums."""
 
         def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
             return self.statistic(features, labels, weights, num_new)
 
-        sums = yield Pass("statistics", statistic)
-        self.add_classes(sums)
+        return Pass("statistics", statistic)
+
+    def summed(self, found: dict[str, Tensor], num_new: int) -> dict[str, Tensor]:
+        """Return what `add_classes` and `add_samples` take, out of what the sweep found."""
+        return found
+
+    def finish(self, num_new: int) -> Learning:
+        """Add the task's classes, and make all rows anew."""
+        found = yield self.look(num_new)
+        self.add_classes(self.summed(found, num_new))
         # Ranks may round differently; what the first one finds counts.
         solved = yield Solve("rows", lambda: {"rows": self.solve()})
         self.replace(solved["rows"])

@@ -15,7 +15,7 @@ from clare.engine.context import Context
 from clare.engine.images import ImageSource
 from clare.engine.journal import NoJournal
 from clare.engine.learn import check_images, learn_task
-from clare.engine.passes import run_pass, sweep
+from clare.engine.passes import run_pass, run_sweep, sweep
 from clare.engine.train import PhaseRun, Place
 from clare.errors import ModelError
 from clare.heads.head import GaussianFeatures, Head
@@ -25,7 +25,7 @@ from clare.methods.base import Method
 from clare.methods.clare import Clare
 from clare.own.memory import Memory, covariances, merged
 from clare.seeds import generator_at
-from clare.steps import Learning, Pass, Phase, Solve, TaskInfo
+from clare.steps import Collect, Learning, Pass, Phase, Solve, TaskInfo
 
 NUM_MEASURED = 32
 PER_CLASS = ("head.rows", "head.means", "head.factors", "head.counts", "head.sums")
@@ -122,13 +122,14 @@ def teach_more(
     is_aligned = head.settings.strategy == "aligned"
 
     def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        if isinstance(head, SolvedHead):
-            return head.statistic(features, labels, weights, len(places))
         return class_sums(features, labels, weights, len(places), outer=is_aligned)
 
-    context.listener.step("statistics", 1)
+    step = head.look(len(places)) if isinstance(head, SolvedHead) else Pass("statistics", statistic)
+    context.listener.step(step.name, 1)
     place = Place(len(method.tasks), 0)
-    sums = run_pass(context, method, Pass("statistics", statistic), images, place)
+    sums = run_sweep(context, method, step, images, place)
+    if isinstance(head, SolvedHead):
+        sums = head.summed(sums, len(places))
     counts, here = memory.counts[places], places.to(head.rows.device)
     if is_aligned:
         spread = covariances(head.means[here], head.factors[here], head.settings.shrinkage)
@@ -164,9 +165,9 @@ def _drive(context: Context, method: Method, steps: Learning, images: LabelledIm
         except StopIteration:
             return
         result = {}
-        if isinstance(step, Pass):
+        if isinstance(step, Pass | Collect):
             context.listener.step(step.name, 1)
-            result = run_pass(context, method, step, images, Place(task, number))
+            result = run_sweep(context, method, step, images, Place(task, number))
         elif isinstance(step, Solve):
             result = step.function()
         elif isinstance(step, Phase):
