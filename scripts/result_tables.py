@@ -3,11 +3,13 @@
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from result_boards import OURS, Board, Kind, difference
 
+from clare.cli.trials import edge_of
 from clare.errors import RunError
 from clare.metrics.bootstrap import STATISTICS
 from clare.report.standings import NO_HEAD, spread_percent
@@ -73,12 +75,16 @@ def validation_sheet(board: Board) -> Sheet:
 
 
 def tuning_sheets(folder: Path) -> Iterator[Sheet]:
-    """One sheet for each tuning: how many trials each method had, what they reached, and what was chosen."""
-    for path in sorted(folder.glob("*.json")):
+    """One sheet for all tunings on the same images: how many trials each method had, their figures, and the choice."""
+    sheets: dict[str, Sheet] = {}
+    for path in sorted(folder.glob("*.json"), key=lambda path: path.stem):
         try:
-            yield _tuning_sheet(json.loads(path.read_bytes()))
+            sheet = _tuning_sheet(json.loads(path.read_bytes()))
+            known = sheets.get(sheet.title)
+            sheets[sheet.title] = sheet if known is None else replace(known, rows=known.rows + sheet.rows)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{path} is not what `clare tune` writes ({error!r}); collect it again") from None
+    yield from sheets.values()
 
 
 def _tuning_sheet(tuning: Mapping[str, Any]) -> Sheet:
@@ -90,7 +96,12 @@ def _tuning_sheet(tuning: Mapping[str, Any]) -> Sheet:
     for method, own in trials.items():
         scores = sorted(trial["final_accuracy"] for trial in own if "error" not in trial)
         chosen = tuning["chosen"].get(method)
-        words = "no trial ended" if chosen is None else ", ".join(f"{key} {value}" for key, value in chosen.items())
+        told = [
+            f"{key} {value}"
+            + (f" ({edge})" if (edge := edge_of(value, [trial["settings"][key] for trial in own])) else "")
+            for key, value in (chosen or {}).items()
+        ]
+        words = "no trial ended" if chosen is None else ", ".join(told)
         shown = [percent(score) for score in ([scores[0], statistics.median(scores), scores[-1]] if scores else [])]
         rows.append((method, str(len(own)), str(len(own) - len(scores)), *(shown or [NONE] * 3), words or "no choice"))
     tasks = f"the first {tuning['num_tasks']} tasks" if tuning["num_tasks"] else "all tasks"

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from clare.cli.main import app
-from clare.cli.trials import Option, draw_trials, options
+from clare.cli.trials import Option, draw_trials, edge_of, options
 from clare.cli.tune import num_classes_of, tuned_preset, validation_overrides
 from clare.data.stream import StreamSettings
 from clare.engine.context import Listener
@@ -41,6 +41,21 @@ def test_whole_numbers_stay_whole_and_are_tried_once() -> None:
 def test_words_and_truth_values_stand_for_themselves() -> None:
     assert options("l2", ("l1", "l2"), "penalty") == [Option(0, "l2"), Option(1, "l1")]
     assert options(True, (True, False), "two_stage") == [Option(0, True), Option(1, False)]
+
+
+@pytest.mark.parametrize(
+    ("value", "tried", "words"),
+    [
+        (0.4, [0.1, 0.2, 0.4], "highest tried"),
+        (0.1, [0.1, 0.2, 0.4], "lowest tried"),
+        (0.2, [0.1, 0.2, 0.4], ""),
+        (0.2, [0.2], ""),
+        (True, [True, False], ""),
+        ("seen", ["seen", "task"], ""),
+    ],
+)
+def test_the_last_number_on_its_side_is_told(value: Any, tried: list[Any], words: str) -> None:
+    assert edge_of(value, tried) == words
 
 
 @pytest.mark.parametrize("values", [("l1",), (0.0, 1.0), (-2.0,)])
@@ -133,6 +148,11 @@ def test_the_best_trial_becomes_a_preset(tiny_preset: Path, tmp_path: Path, monk
         own = [trial for trial in tuned["trials"] if trial["method"] == method]
         best = max(own, key=lambda trial: (trial["final_accuracy"], trial["average_accuracy"]))
         assert tuned["chosen"][method] == best["settings"]
+        # Of two rates each is the last on its side.
+        rates = [trial["settings"]["learning_rate"] for trial in own]
+        rate = best["settings"]["learning_rate"]
+        edge = "highest" if rate == max(rates) else "lowest"
+        assert f"{method}: the best learning_rate, {rate}, is the {edge} tried; more --trials may" in result.output
     for folder in (tmp_path / "trials").iterdir():
         preset = json.loads((folder / "preset.json").read_text())
         assert preset["stream"]["evaluate_on"] == "validation"

@@ -268,6 +268,14 @@ def test_trials_and_choices_are_told(write: ModuleType, tmp_path: Path) -> None:
     (folder / "one.json").write_text(json.dumps(tuning))
     page = write.render(tmp_path)["docs/results.md"]
     assert rows_of(page, "| clare | 3 | 1 | 50.0 | 55.0 | 60.0 | learning_rate 0.2 |")
+    # Another file of trials on the same images belongs into the same table.
+    more = {"method": "ease", "settings": {"learning_rate": 0.4}, "final_accuracy": 0.3}
+    lower = {**more, "settings": {"learning_rate": 0.2}, "final_accuracy": 0.2}
+    others = {**tuning, "trials": [lower, more], "chosen": {"ease": {"learning_rate": 0.4}}}
+    (folder / "one-more.json").write_text(json.dumps(others))
+    page = write.render(tmp_path)["docs/results.md"]
+    assert page.count("chosen by final accuracy**") == 1
+    assert rows_of(page, "| ease | 2 | 0 | 20.0 | 25.0 | 30.0 | learning_rate 0.4 (highest tried) |")
     assert rows_of(page, "| simplecil | 1 | 0 | 40.0 | 40.0 | 40.0 | no choice |")
     assert rows_of(page, "| l2p | 1 | 1 | - | - | - | no trial ended |")
     (folder / "two.json").write_text("[]")

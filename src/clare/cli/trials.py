@@ -52,6 +52,13 @@ def draw_trials(preset: str, method: str, overrides: Sequence[str], seed: int | 
     return trials
 
 
+def edge_of(value: Any, tried: Sequence[Any]) -> str:
+    """Say where a number is the last on its side of those that were tried, so that one beyond might be better still."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or len(set(tried)) < 2:
+        return ""
+    return {max(tried): "highest tried", min(tried): "lowest tried"}.get(value, "")
+
+
 def _within_bounds(
     preset: str, method: str, overrides: Sequence[str], seed: int | None, settings: dict[str, Any]
 ) -> Iterator[Trial]:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from clare.cli.compare import check_processes
 from clare.cli.jobs import Job, Reasons, is_first_rank, run_jobs
-from clare.cli.trials import Trial, draw_trials
+from clare.cli.trials import Trial, draw_trials, edge_of
 from clare.data.stream import StreamSettings, task_sizes
 from clare.errors import SettingsError
 from clare.files import write_json, write_text
@@ -79,6 +79,8 @@ def tune_command(
     }
     for method, found in results.items():
         console.print(to_rich(_sheet(method, found, best.get(method))))
+        for line in _edges(found, best.get(method)):
+            console.print(f"{method}: {line}", soft_wrap=True, highlight=False)
     _write_trials(root / "tune.json", preset, overrides, num_tasks, results, best)
     path = root / f"{name}-tuned.toml"
     write_text(path, tuned_preset(preset, {method: result.trial.settings for method, result in best.items()}))
@@ -137,6 +139,19 @@ def _sheet(method: str, results: Sequence[Result], best: Result | None) -> Sheet
     )
     marked = frozenset(index for index, result in enumerate(ranked) if result is best)
     return Sheet(f"{method}: trials on validation images, in percent", ("Settings", "Average", "Final"), rows, marked)
+
+
+def _edges(results: Sequence[Result], best: Result | None) -> list[str]:
+    """Say which of the best settings lie at the end of what was tried."""
+    if best is None:
+        return []
+    tried = [result.trial.settings for result in results]
+    edges = {key: edge_of(value, [each[key] for each in tried]) for key, value in best.trial.settings.items()}
+    return [
+        f"the best {key}, {best.trial.settings[key]}, is the {edge}; more --trials may find a better one beyond it"
+        for key, edge in edges.items()
+        if edge
+    ]
 
 
 def _write_trials(
