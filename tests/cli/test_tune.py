@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from clare.cli.main import app
-from clare.cli.trials import Option, draw_trials, edge_of, options
+from clare.cli.trials import Grid, Point, Score, edge_of, make_grid, next_trials, round_sizes, values_of
 from clare.cli.tune import num_classes_of, tuned_preset, validation_overrides
 from clare.data.stream import StreamSettings
 from clare.engine.context import Listener
@@ -27,20 +28,17 @@ def invoke(*arguments: str | Path) -> Result:
 
 
 def test_numbers_are_tried_on_a_grid_around_the_preset() -> None:
-    found = options(0.1, FACTORS, "learning_rate")
-    assert Option(0, 0.1) in found
-    assert {(option.distance, option.value) for option in found} >= {(1, 0.05), (1, 0.2), (2, 0.025), (4, 1.6)}
-    assert len(found) == len(FACTORS)
-    assert options(0.3, (3.0,), "learning_rate") == [Option(0, 0.3), Option(1, 0.9)]
+    assert values_of(0.1, FACTORS, "learning_rate") == [0.00625, 0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
+    assert values_of(0.3, (3.0,), "learning_rate") == [0.3, 0.9]
 
 
 def test_whole_numbers_stay_whole_and_are_tried_once() -> None:
-    assert options(3, (0.5, 1, 1.1, 2), "rank") == [Option(0, 3), Option(2, 2), Option(2, 6)]
+    assert values_of(3, (0.5, 1, 1.1, 2), "rank") == [2, 3, 6]
 
 
 def test_words_and_truth_values_stand_for_themselves() -> None:
-    assert options("l2", ("l1", "l2"), "penalty") == [Option(0, "l2"), Option(1, "l1")]
-    assert options(True, (True, False), "two_stage") == [Option(0, True), Option(1, False)]
+    assert values_of("l2", ("l1", "l2"), "penalty") == ["l2", "l1"]
+    assert values_of(True, (True, False), "two_stage") == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -61,42 +59,68 @@ def test_the_last_number_on_its_side_is_told(value: Any, tried: list[Any], words
 @pytest.mark.parametrize("values", [("l1",), (0.0, 1.0), (-2.0,)])
 def test_factors_must_be_above_zero(values: tuple[Any, ...]) -> None:
     with pytest.raises(SettingsError, match="for the number 'rank'; list factors above 0"):
-        options(3, values, "rank")
+        values_of(3, values, "rank")
+
+
+def walk(grid: Grid, num_trials: int, score: Callable[[Point], float]) -> list[Point]:
+    """Return the points that so many trials try where the score is known."""
+    scores: dict[Point, Score] = {}
+    for size in round_sizes(num_trials):
+        for trial in next_trials(grid, scores, size):
+            scores[trial.point] = (score(trial.point), 0.0)
+    return list(scores)
+
+
+@pytest.mark.parametrize(
+    ("num_trials", "peak", "expected"),
+    [
+        (1, 0.01, {0.01}),
+        (3, 0.01, {0.005, 0.01, 0.02}),
+        (4, 0.08, {0.005, 0.01, 0.02, 0.04}),
+        (5, 0.01, {0.0025, 0.005, 0.01, 0.02, 0.04}),
+        (5, 0.08, {0.005, 0.01, 0.02, 0.04, 0.08}),
+        (7, 0.0, {0.000625, 0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04}),
+        (100, 0.01, {0.01 * factor for factor in FACTORS}),
+    ],
+)
+def test_trials_walk_towards_the_best_so_far(
+    tiny_preset: Path, num_trials: int, peak: float, expected: set[float]
+) -> None:
+    grid = make_grid(str(tiny_preset), "clare", [], 1)
+    found = walk(grid, num_trials, lambda point: -abs(point[0] - peak))
+    assert found[0] == (0.01,)
+    assert {rate for (rate,) in found} == expected
 
 
 def test_more_trials_extend_fewer(tiny_preset: Path) -> None:
-    def rates(num_trials: int, seed: int = 1) -> list[float]:
-        trials = draw_trials(str(tiny_preset), "clare", [], seed, num_trials)
-        return [trial.settings["learning_rate"] for trial in trials]
+    def rates(num_trials: int, seed: int = 1) -> list[Point]:
+        return walk(make_grid(str(tiny_preset), "clare", [], seed), num_trials, lambda point: float(point[0]))
 
-    assert rates(9)[:4] == rates(4)
-    assert rates(1) == [0.01]
-    assert set(rates(3)) == {0.005, 0.01, 0.02}
-    assert set(rates(5)) == {0.0025, 0.005, 0.01, 0.02, 0.04}
+    assert all(rates(9)[:number] == rates(number) for number in range(1, 9))
     assert len({tuple(rates(9, seed)) for seed in range(6)}) > 1
-    assert len(rates(100)) == len(FACTORS)
 
 
-def test_several_settings_are_walked_outwards_together(tiny_preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_settings_are_walked_together(tiny_preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tunable = {"learning_rate": (0.5, 1.0, 2.0), "sparsity": (0.9, 1.0, 1.04), "mask": ("learnt", "random")}
     monkeypatch.setattr(METHODS.get("clare"), "tunable", tunable)
-    trials = draw_trials(str(tiny_preset), "clare", ["method.sparsity=0.97"], 1, 100)
-    seen = [tuple(trial.settings.values()) for trial in trials]
+    grid = make_grid(str(tiny_preset), "clare", ["method.sparsity=0.97"], 1)
+    seen = walk(grid, 100, lambda point: 0.0)
     assert seen[0] == (0.01, 0.97, "learnt")
     # 0.97 * 1.04 lies outside the bounds of a sparsity.
     assert len(set(seen)) == len(seen) == 3 * 2 * 2
     assert {sparsity for _, sparsity, _ in seen} == {0.97, 0.873}
-    assert trials[1].experiment.method["mask"] == seen[1][2]
+    (trial,) = next_trials(grid, {}, 1)
+    assert trial.experiment.method["mask"] == trial.settings["mask"] == "learnt"
 
 
 def test_a_wrong_name_in_tunable_is_named(tiny_preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(METHODS.get("clare"), "tunable", {"sparsty": (0.5,)})
     with pytest.raises(SettingsError, match=r"'clare' lists 'sparsty' in `tunable`.*did you mean 'sparsity'"):
-        draw_trials(str(tiny_preset), "clare", [], 1, 3)
+        make_grid(str(tiny_preset), "clare", [], 1)
 
 
 def test_a_method_without_a_learning_rate_has_one_trial(tiny_preset: Path) -> None:
-    (trial,) = draw_trials(str(tiny_preset), "simplecil", [], 1, 6)
+    (trial,) = next_trials(make_grid(str(tiny_preset), "simplecil", [], 1), {}, 6)
     assert trial.settings == {}
     assert trial.label == "simplecil"
 

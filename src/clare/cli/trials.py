@@ -1,8 +1,9 @@
-"""Which settings `clare tune` tries for a method: a grid around the preset's values, walked outwards."""
+"""Which settings `clare tune` tries for a method: a grid around the preset's values, walked towards the best so far."""
 
 import itertools
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,14 @@ from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 from clare.seeds import derive_seed
 
+FIRST_ROUND, ROUND = 3, 2
+"""Trials before the first look at results, and between later looks: a value and its neighbours, then two more."""
+
+Point = tuple[Any, ...]
+"""A value for each setting that is tuned."""
+Score = tuple[float, float]
+"""What the best trial has most of."""
+
 
 class Trial(NamedTuple):
     """Some settings of a method, under dotted keys, and the experiment that they make."""
@@ -22,68 +31,101 @@ class Trial(NamedTuple):
     experiment: Experiment
 
     @property
+    def point(self) -> Point:
+        """The values alone."""
+        return tuple(self.settings.values())
+
+    @property
     def label(self) -> str:
         """The method and its settings, fit for the name of a folder."""
         words = [f"{key}={value}" for key, value in self.settings.items()]
         return "-".join([self.experiment.method_label, *words]).replace("/", "_")
 
 
-class Option(NamedTuple):
-    """A value to try, and how far it lies from the preset's."""
+@dataclass(frozen=True)
+class Grid:
+    """All settings that can be tried for a method: values for each dotted key, and in which order ties are broken."""
 
-    distance: int
-    value: Any
+    preset: str
+    method: str
+    overrides: tuple[str, ...]
+    seed: int | None
+    axes: dict[str, list[Any]]
+    start: Point
+    points: list[Point]
+
+    def distance(self, one: Point, other: Point) -> int:
+        """Return the most steps between two points on any axis; between words it is one step."""
+        return max(
+            (_steps(values, *pair) for values, *pair in zip(self.axes.values(), one, other, strict=True)), default=0
+        )
+
+    def trials(self, points: Iterable[Point]) -> Iterator[Trial]:
+        """Yield the trials at these points, but for those that the method refuses."""
+        for point in points:
+            settings = dict(zip(self.axes, point, strict=True))
+            words = [
+                f"method.{key}={str(value).lower() if isinstance(value, bool) else value}"
+                for key, value in settings.items()
+            ]
+            with suppress(SettingsError):
+                yield Trial(settings, make_experiment(self.preset, self.method, [*self.overrides, *words], self.seed))
 
 
-def draw_trials(preset: str, method: str, overrides: Sequence[str], seed: int | None, num_trials: int) -> list[Trial]:
-    """Return the preset's own settings and then others, ever farther from them; more trials begin with fewer."""
-    start = make_experiment(preset, method, overrides, seed)
+def make_grid(preset: str, method: str, overrides: Sequence[str], seed: int | None) -> Grid:
+    """Return the grid around the preset's own settings; ties are broken by chance, the same for the same seed."""
+    experiment = make_experiment(preset, method, overrides, seed)
     kind = METHODS.get(method)
-    axes = {key: options(_value_at(kind, start, key), values, key) for key, values in _tunable(kind).items()}
+    starts = {key: _value_at(kind, experiment, key) for key in _tunable(kind)}
+    axes = {key: values_of(starts[key], listed, key) for key, listed in _tunable(kind).items()}
     points = list(itertools.product(*axes.values()))
-    random = np.random.RandomState(derive_seed(start.seed, kind.name, "trials") % 2**32)
+    random = np.random.RandomState(derive_seed(experiment.seed, kind.name, "trials") % 2**32)
     shuffled = [points[place] for place in random.permutation(len(points))]
-    trials: list[Trial] = []
-    for point in sorted(shuffled, key=lambda point: max((option.distance for option in point), default=0)):
-        settings = {key: option.value for key, option in zip(axes, point, strict=True)}
-        trials += _within_bounds(preset, method, overrides, seed, settings)
-        if len(trials) == num_trials:
-            break
-    return trials
+    return Grid(preset, method, tuple(overrides), seed, axes, tuple(starts.values()), shuffled)
+
+
+def round_sizes(num_trials: int) -> Iterator[int]:
+    """Yield how many trials are made before their results are looked at; fewer trials begin as more do."""
+    size = FIRST_ROUND
+    while num_trials > 0:
+        yield min(size, num_trials)
+        num_trials, size = num_trials - size, ROUND
+
+
+def next_trials(grid: Grid, scores: Mapping[Point, Score], num: int) -> list[Trial]:
+    """Return the settings not tried yet that are nearest to the best so far, at first to the preset's own."""
+    best = max(scores, key=lambda point: scores[point]) if scores else grid.start
+    untried = sorted(
+        (point for point in grid.points if point not in scores), key=lambda point: grid.distance(point, best)
+    )
+    return list(itertools.islice(grid.trials(untried), num))
+
+
+def _steps(values: Sequence[Any], one: Any, other: Any) -> int:
+    """Return how far apart two values of an axis are."""
+    return abs(values.index(one) - values.index(other)) if _is_number(one) else int(one != other)
+
+
+def _is_number(value: Any) -> bool:
+    """Tell whether a setting has an order."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def edge_of(value: Any, tried: Sequence[Any]) -> str:
     """Say where a number is the last on its side of those that were tried, so that one beyond might be better still."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or len(set(tried)) < 2:
+    if not _is_number(value) or len(set(tried)) < 2:
         return ""
     return {max(tried): "highest tried", min(tried): "lowest tried"}.get(value, "")
 
 
-def _within_bounds(
-    preset: str, method: str, overrides: Sequence[str], seed: int | None, settings: dict[str, Any]
-) -> Iterator[Trial]:
-    """Yield the trial of these settings unless the method refuses them."""
-    words = [
-        f"method.{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items()
-    ]
-    try:
-        yield Trial(settings, make_experiment(preset, method, [*overrides, *words], seed))
-    except SettingsError:
-        return
-
-
-def options(start: Any, values: Sequence[Any], key: str) -> list[Option]:
-    """Return the preset's value and the others to try: numbers are factors on it, all else stands for itself."""
-    if isinstance(start, bool) or not isinstance(start, int | float):
-        return [Option(0, start), *(Option(1, value) for value in values if value != start)]
-    if not all(isinstance(value, int | float) and value > 0 for value in values):
-        raise SettingsError(f"`tunable` lists {values} for the number '{key}'; list factors above 0")
-    far = sorted({round(abs(math.log(value)), 6) for value in values} | {0.0})
-    found: dict[Any, Option] = {start: Option(0, start)}
-    for factor in values:
-        value = round(start * factor) if isinstance(start, int) else float(f"{start * factor:.6g}")
-        found.setdefault(value, Option(far.index(round(abs(math.log(factor)), 6)), value))
-    return list(found.values())
+def values_of(start: Any, listed: Sequence[Any], key: str) -> list[Any]:
+    """Return the preset's value and the others to try: numbers are factors on it, in order; all else is a value."""
+    if not _is_number(start):
+        return [start, *(value for value in listed if value != start)]
+    if not all(isinstance(value, int | float) and value > 0 for value in listed):
+        raise SettingsError(f"`tunable` lists {listed} for the number '{key}'; list factors above 0")
+    near = [round(start * factor) if isinstance(start, int) else float(f"{start * factor:.6g}") for factor in listed]
+    return sorted({start, *near})
 
 
 def _tunable(kind: type[Method]) -> dict[str, tuple[Any, ...]]:

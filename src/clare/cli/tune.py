@@ -11,7 +11,7 @@ from rich.console import Console
 
 from clare.cli.compare import check_processes
 from clare.cli.jobs import Job, Reasons, is_first_rank, run_jobs
-from clare.cli.trials import Trial, draw_trials, edge_of
+from clare.cli.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
 from clare.data.stream import StreamSettings, task_sizes
 from clare.errors import SettingsError
 from clare.files import write_json, write_text
@@ -34,7 +34,7 @@ class Result:
     error: str | None
 
     @property
-    def score(self) -> tuple[float, float]:
+    def score(self) -> Score:
         """What the best trial has most of."""
         if self.final_accuracy is None or self.average_accuracy is None:
             return -math.inf, -math.inf
@@ -57,27 +57,20 @@ def tune_command(
     if not methods:
         raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
     words = validation_overrides(preset, methods[0], overrides, num_tasks)
-    trials = {method: draw_trials(preset, method, words, seed, num_trials) for method in methods}
-    name = trials[methods[0]][0].experiment.name
+    grids = {method: make_grid(preset, method, words, seed) for method in methods}
+    name = make_experiment(preset, methods[0], words, seed).name
     root = out or Path("runs") / f"{name}-tune"
-    for method, drawn in trials.items():
-        if len(drawn) < num_trials:
-            console.print(f"{method}: {len(drawn)} of {num_trials} trials, there is no more to try", highlight=False)
-    jobs = [
-        Job(trial.label, preset, trial.experiment, root / "trials" / trial.label)
-        for drawn in trials.values()
-        for trial in drawn
-    ]
-    reasons = run_jobs(console, jobs, num_processes, lambda job: None)
+    results = _search(console, preset, grids, num_trials, root, num_processes)
     if not is_first_rank():
         return []
-    results = {method: [_result(method, trial, root, reasons) for trial in drawn] for method, drawn in trials.items()}
     best = {
         method: max(found, key=lambda result: result.score)
         for method, found in results.items()
         if any(result.error is None for result in found)
     }
     for method, found in results.items():
+        if len(found) < num_trials:
+            console.print(f"{method}: {len(found)} of {num_trials} trials, there is no more to try", highlight=False)
         console.print(to_rich(_sheet(method, found, best.get(method))))
         for line in _edges(found, best.get(method)):
             console.print(f"{method}: {line}", soft_wrap=True, highlight=False)
@@ -87,6 +80,27 @@ def tune_command(
     console.print(f"tuned preset: {path}", soft_wrap=True, highlight=False)
     lost = [method for method in methods if method not in best]
     return [f"no trial of {method} came to its end: {results[method][0].error}" for method in lost]
+
+
+def _search(
+    console: Console, preset: str, grids: Mapping[str, Grid], num_trials: int, root: Path, num_processes: int
+) -> dict[str, list[Result]]:
+    """Make the trials of all methods round by round, each round about the best of those before."""
+    results: dict[str, list[Result]] = {method: [] for method in grids}
+    for size in round_sizes(num_trials):
+        drawn = {
+            method: next_trials(grid, {result.trial.point: result.score for result in results[method]}, size)
+            for method, grid in grids.items()
+        }
+        jobs = [
+            Job(trial.label, preset, trial.experiment, root / "trials" / trial.label)
+            for trials in drawn.values()
+            for trial in trials
+        ]
+        reasons = run_jobs(console, jobs, num_processes, lambda job: None)
+        for method, trials in drawn.items():
+            results[method] += [_result(method, trial, root, reasons) for trial in trials]
+    return results
 
 
 def validation_overrides(preset: str, method: str, overrides: Sequence[str], num_tasks: int | None) -> list[str]:
