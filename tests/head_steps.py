@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from clare.heads.drift import Drift
 from clare.heads.solved import SolvedHead
 from clare.steps import Collect, Pass, Solve
 
@@ -24,3 +25,10 @@ def finish(head: SolvedHead, features: Tensor, labels: Tensor, num_new: int) -> 
     assert isinstance(solve, Solve)
     with pytest.raises(StopIteration):
         steps.send(solve.function())
+
+
+def a_drift(features: Tensor) -> Drift:
+    """Return a shift and a slope about the centre of these features."""
+    size = features.shape[1]
+    slope = 0.2 * torch.randn(size, size, generator=torch.Generator().manual_seed(3))
+    return {"centre": features.mean(0), "shift": torch.full((size,), 0.5), "slope": slope}

@@ -3,11 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from head_steps import finish
+from head_steps import a_drift, finish
 from torch import Tensor
 
 from clare.heads.discriminant import DiscriminantHead
-from clare.heads.drift import Drift, moved
+from clare.heads.drift import moved
 from clare.heads.head import HeadSettings
 from clare.heads.make import make_head as head_of
 from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, within_scatter
@@ -100,11 +100,7 @@ def test_tasks_one_by_one_make_the_rows_of_all_at_once(form: str) -> None:
 
 def test_a_linear_drift_moves_the_rows_to_where_the_features_went() -> None:
     features, labels = samples()
-    drift: Drift = {
-        "centre": features.mean(0),
-        "shift": torch.full((NUM_FEATURES,), 0.5),
-        "slope": 0.2 * torch.randn(NUM_FEATURES, NUM_FEATURES, generator=torch.Generator().manual_seed(3)),
-    }
+    drift = a_drift(features)
     head, expected = make_head(form="linear"), make_head(form="linear")
     finish(head, features, labels, NUM_CLASSES)
     head.carry_over(drift)

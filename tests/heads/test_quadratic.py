@@ -3,12 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from head_steps import finish, found_by
+from head_steps import a_drift, finish, found_by
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clare.heads.drift import Drift, moved
+from clare.heads.drift import moved
 from clare.heads.head import HeadSettings
 from clare.heads.make import make_head as head_of
 from clare.heads.quadratic import QuadraticHead, leading_root, quadratic_rows, quadratic_scores
@@ -131,11 +131,7 @@ def test_more_samples_of_known_classes_are_as_if_they_had_come_at_once() -> None
 
 def test_a_linear_drift_moves_the_gaussians_to_where_the_features_went() -> None:
     features, labels = samples()
-    drift: Drift = {
-        "centre": features.mean(0),
-        "shift": torch.full((NUM_FEATURES,), 0.5),
-        "slope": 0.2 * torch.randn(NUM_FEATURES, NUM_FEATURES, generator=torch.Generator().manual_seed(3)),
-    }
+    drift = a_drift(features)
     head, expected = make_head(form="linear"), make_head(form="linear")
     finish(head, features, labels, NUM_CLASSES)
     head.carry_over(drift)
