@@ -53,6 +53,35 @@ def test_collected_rows_come_in_the_images_order(
     assert int(method.answers["count"]) == len(task.train)
 
 
+class AskingFeatures(SimpleCil):
+    """Asks for twice its features, in a way of its own or another's, and keeps the answer."""
+
+    answer: Tensor
+    is_own = True
+
+    def twice(self, features: Tensor) -> Tensor:
+        """Double them."""
+        return 2 * features
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Collect, then learn as before."""
+        function = self.twice if self.is_own else lambda features: 2 * features
+        self.answer = (yield Collect("twice", function, of="features"))["values"]
+        yield from super().learn(task)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_rows_of_features_are_made_of_features_whoever_makes_them(
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, is_own: bool
+) -> None:
+    task, run = tiny_stream().tasks[0], context()
+    method = AskingFeatures(tiny_backbone(), SimpleCilSettings(), 0)
+    method.is_own = is_own
+    learn_task(run, method, task, NoJournal())
+    images = run.transforms.test(task.train.store.batch(task.train.indices))
+    torch.testing.assert_close(method.answer, 2 * method.features(images))
+
+
 class Counting(SimpleCil):
     """Counts the images it looks at, and says that its features change when told to."""
 

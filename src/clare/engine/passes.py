@@ -43,8 +43,8 @@ def run_collect(
     """Return a row for each of the task's images, and its label."""
     source = _begin(context, method, images, step.view == "train", place)
 
-    # A function of the method itself is recorded like its features.
-    is_own = getattr(step.function, "__self__", None) is method
+    # A function of the method itself that looks at images is recorded like its features.
+    is_own = step.of == "images" and getattr(step.function, "__self__", None) is method
 
     def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
         if is_own:
