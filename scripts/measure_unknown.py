@@ -1,4 +1,4 @@
-"""Measure the score of being none of the known classes on drawings of classes that were never taught."""
+"""Measure the score of being none of the known classes, and the probabilities, on drawings that were not taught."""
 
 import json
 import platform
@@ -15,6 +15,7 @@ from clare.data.sources import Dataset, DataSettings, load_dataset
 from clare.data.store import LabelledImages
 from clare.files import write_json
 from clare.model.records import Mode
+from clare.own.certainty import calibration_error
 from clare.own.taught import TaughtModel
 from clare.version import __version__
 
@@ -22,7 +23,15 @@ SEED = 0
 NUM_STRANGERS = 100
 CLASSES_PER_TASK = 10
 DRAWINGS_PER_CLASS = 40
-CASES: tuple[tuple[int, Mode], ...] = ((10, "learn"), (30, "learn"), (10, "quick"), (30, "quick"))
+CASES: tuple[tuple[int, Mode, str], ...] = (
+    (10, "learn", "aligned"),
+    (30, "learn", "aligned"),
+    (10, "quick", "aligned"),
+    (30, "quick", "aligned"),
+    (30, "quick", "prototype"),
+    (30, "quick", "discriminant"),
+    (30, "quick", "quadratic"),
+)
 
 
 def drawings(images: LabelledImages, label: int) -> list[Pixels]:
@@ -37,10 +46,25 @@ def area_under_curve(known: torch.Tensor, unknown: torch.Tensor) -> float:
     return float(higher.mean())
 
 
-def measure(dataset: Dataset, order: list[int], num_classes: int, mode: Mode) -> dict[str, Any]:
+def certainties(model: TaughtModel, images: list[Pixels], labels: list[str]) -> dict[str, Any]:
+    """Return how sure answers are and how far that is from how often they are right, before and after the fit."""
+    guesses = model.predict(images, top=len(model.classes))
+    fitted = torch.tensor([guess.probabilities for guess in guesses], dtype=torch.float64)
+    # The factor on logits is a power of probabilities.
+    own = fitted.pow(float(model.method.head.scale) / model.scale)
+    is_right = torch.tensor([guess.names[0] == label for guess, label in zip(guesses, labels, strict=True)])
+    found = {}
+    for name, values in (("own", own / own.sum(1, keepdim=True)), ("fitted", fitted)):
+        best = values[:, 0]
+        found[name] = {"certainty": float(best.mean()), "calibration_error": calibration_error(best, is_right)}
+    return found
+
+
+def measure(dataset: Dataset, order: list[int], num_classes: int, mode: Mode, head: str) -> dict[str, Any]:
     """Teach classes task by task, and score test drawings of these and of others."""
     with tempfile.TemporaryDirectory() as folder:
-        model = TaughtModel.create(Path(folder) / "model", device="cpu")
+        settings = {"head": {"strategy": head}}
+        model = TaughtModel.create(Path(folder) / "model", settings=settings, device="cpu")
         for start in range(0, num_classes, CLASSES_PER_TASK):
             task = order[start : start + CLASSES_PER_TASK]
             lesson = {dataset.classes[label]: drawings(dataset.train, label)[:DRAWINGS_PER_CLASS] for label in task}
@@ -50,12 +74,16 @@ def measure(dataset: Dataset, order: list[int], num_classes: int, mode: Mode) ->
             images = [image for label in labels for image in drawings(dataset.test, label)]
             parts.append(torch.tensor([guess.unknown for guess in model.predict(images, top=1)]))
         known, unknown = parts
-        evaluation = model.evaluate(
-            {dataset.classes[label]: drawings(dataset.test, label) for label in order[:num_classes]}
+        taught = {dataset.classes[label]: drawings(dataset.test, label) for label in order[:num_classes]}
+        taught_drawings = (
+            [image for images in taught.values() for image in images],
+            [name for name, images in taught.items() for _ in images],
         )
+        evaluation = model.evaluate(taught)
         return {
             "num_classes": num_classes,
             "mode": mode,
+            "head": head,
             "threshold": model.threshold,
             "num_known": len(known),
             "num_unknown": len(unknown),
@@ -63,6 +91,7 @@ def measure(dataset: Dataset, order: list[int], num_classes: int, mode: Mode) ->
             "unknown_above": float((unknown >= model.threshold).double().mean()),
             "area_under_curve": area_under_curve(known, unknown),
             "accuracy": evaluation.accuracy,
+            "probabilities": certainties(model, *taught_drawings),
             "calibration": model.calibration,
         }
 
@@ -71,7 +100,7 @@ def main() -> None:
     """Write results/unknown_score.json, or the file that is named."""
     dataset = load_dataset(DataSettings(dataset="quickdraw", channels=1))
     order = np.random.RandomState(SEED).permutation(len(dataset.classes)).tolist()
-    models = [measure(dataset, order, num_classes, mode) for num_classes, mode in CASES]
+    models = [measure(dataset, order, num_classes, mode, head) for num_classes, mode, head in CASES]
     facts = {
         "what": "scores of test drawings of taught classes and of 100 classes never taught, 20 drawings each",
         "command": "python scripts/measure_unknown.py",

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -41,6 +42,17 @@ def _drawings_are_read_once() -> Iterator[None]:
     """Unpack the embedded drawings once for all runs of this process, which is a quarter of the time of a tiny run."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(sources, "_load_drawings", lru_cache(maxsize=8)(sources._load_drawings))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    """Keep temporary files in one folder that goes with the tests: a process that is killed clears away nothing."""
+    # Its name is short, since the sockets of Ray lie in it and their paths may have 107 characters.
+    kept = tempfile.TemporaryDirectory(prefix="clare-tests-", ignore_cleanup_errors=True)
+    with kept as folder, pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
         yield
 
 

@@ -213,8 +213,12 @@ def test_the_card_tells_all(tmp_path: Path, tiny_backbone: Callable[..., Backbon
     assert f"- {DATE}, learn of a, b, c, d, e and 2 more: 50.0 % of 8 pictures\n" in text
     assert "12.5 %" not in text
     assert "exp(-(-4 * best + 1.5))" in text
+    assert "a softmax of 20 times the logits, a factor that was not set against how often" in text
     assert "differ by at most 2.0e-07 (1e-03 is allowed)" in text
     assert "licence: not known to clare" in text
+    fitted = replace(source, calibration={**curve, "scale": 12.5})
+    text = card_text("birds", fitted, "USAGE", Agreement(SHOWN, 2e-7, 1e-3, "onnxruntime"))
+    assert "a softmax of 12.5 times the logits, a factor fitted to 9 held-back pictures" in text
     bare = replace(source, history=(), calibration=None)
     text = card_text("birds", bare, "USAGE", Agreement(replace(SHOWN, are_real=False), 2e-7, 1e-3, "onnxruntime"))
     assert "no accuracy reports" in text
@@ -249,3 +253,4 @@ def test_a_taught_drawing_model_carries_its_dates_its_backbone_and_its_curve(tmp
     described = json.loads((export.folder / "config.json").read_text())
     assert described["classes"] == ["dots", "lines", "bars"]
     assert described["unknown"]["slope"] == taught.calibration["slope"]  # type: ignore[index]
+    assert described["head"]["scale"] == taught.scale != taught.method.head.scale

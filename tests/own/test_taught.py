@@ -1,6 +1,8 @@
 """A taught model: classes come, get more pictures, change their names and go, and every change can be taken back."""
 
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +77,29 @@ def test_guesses_are_sorted_probabilities(tmp_path: Path) -> None:
     assert not model.predict(drawings("dog")["dog"][0], top=1, threshold=1.0)[0].is_unknown
     with pytest.raises(DataError, match="number of guesses is 0"):
         model.predict(drawings("dog")["dog"][0], top=0)
+
+
+def test_probabilities_are_fitted_to_pictures_held_back(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    pictures = drawings("cat", "dog", "bus", "van", seed=5)
+    fitted = model.evaluate(pictures)
+    assert model.scale == model.calibration["scale"]  # type: ignore[index]
+    assert fitted.certainty is not None
+    (guess,) = model.predict(pictures["bus"][0], top=4)
+    # A folder of before has a curve without a factor, and answers as it always did.
+    curve = {name: value for name, value in (model.calibration or {}).items() if name != "scale"}
+    state = {**model._manifest.state, "calibration": curve}
+    model._manifest = replace(model._manifest, state=state)
+    assert model.scale == model.method.head.scale
+    (before,) = model.predict(pictures["bus"][0], top=4)
+    odds = [math.log(answer.probabilities[0] / answer.probabilities[1]) for answer in (guess, before)]
+    assert guess.names == before.names
+    assert odds[0] / odds[1] == pytest.approx(fit_scale_of(model) / model.scale)
+
+
+def fit_scale_of(model: TaughtModel) -> float:
+    """Return the factor that a model's folder holds."""
+    return float(read_manifest(model.path).state["calibration"]["scale"])
 
 
 def test_a_folder_is_opened_as_it_was_left(tmp_path: Path) -> None:

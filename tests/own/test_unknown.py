@@ -77,11 +77,11 @@ def test_the_documented_figures_are_those_of_the_script() -> None:
     results = json.loads(RESULTS.read_text())
     text = (RESULTS.parents[1] / "docs" / "own_pictures.md").read_text()
     for line in results["models"]:
-        cells = (
-            line["num_classes"],
-            line["mode"],
-            *(f"{100 * line[key]:.1f}" for key in ("known_below", "unknown_above")),
-        )
-        assert "| {} | {} | {} | {} |".format(*cells) in text
+        own, fitted = line["probabilities"]["own"], line["probabilities"]["fitted"]
+        case = f"| {line['num_classes']} | {line['mode']} | {line['head']} |"
+        sure = [line["accuracy"], *(found[key] for found in (own, fitted) for key in ("certainty", "calibration_error"))]
+        for values in (sure, [line["known_below"], line["unknown_above"]]):
+            assert f"{case} " + " | ".join(f"{100 * value:.1f}" for value in values) + " |" in text
         assert line["known_below"] > 0.5
         assert line["unknown_above"] > 0.5
+        assert fitted["calibration_error"] < own["calibration_error"] + 0.01

@@ -183,11 +183,19 @@ def _limits(source: Source) -> str:
     lines = [
         f"- It answers with one of its classes whatever the picture shows{_unknown(source)}",
         "- It cannot learn: teach the model folder and export again.",
-        "- Probabilities are a softmax of the logits and were not set against how often the answers are right.",
+        f"- Probabilities are a softmax of {source.scale:.6g} times the logits, {_fitted_to(source)}",
     ]
     if source.is_drawing_model:
         lines.append("- It knows drawings of one style only: thin bright strokes on black that fill the frame.")
     return "\n".join(lines)
+
+
+def _fitted_to(source: Source) -> str:
+    """Say whether probabilities tell how often answers are right."""
+    if source.calibration is None or "scale" not in source.calibration:
+        return "a factor that was not set against how often the answers are right."
+    number = int(source.calibration["num_pairs"])
+    return f"a factor fitted to {number} held-back pictures; of pictures unlike those it says nothing."
 
 
 def _unknown(source: Source) -> str:

@@ -13,6 +13,7 @@ from clare.data.transforms import Transforms, TransformSettings
 from clare.errors import ModelError
 from clare.methods.base import Method
 from clare.model.records import Change, ClassInfo
+from clare.own.certainty import fitted_scale
 from clare.own.taught import TaughtModel
 
 
@@ -26,7 +27,7 @@ class Source:
     classes: tuple[ClassInfo, ...]
     history: tuple[Change, ...]
     calibration: dict[str, Any] | None = None
-    """The curve of the score that a picture shows none of the classes, over its largest logit."""
+    """The factor on logits in a softmax, and the curve of the score of showing none of the classes."""
 
     @property
     def class_names(self) -> list[str]:
@@ -56,6 +57,11 @@ class Source:
         if self.calibration is None:
             return None
         return {name: float(self.calibration[name]) for name in ("slope", "offset", "threshold")}
+
+    @property
+    def scale(self) -> float:
+        """Factor that turns logits into the arguments of a softmax."""
+        return fitted_scale(self.calibration, self.method)
 
     @torch.no_grad()
     def logits(self, images: ImageStore) -> Tensor:

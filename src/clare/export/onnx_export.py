@@ -38,6 +38,7 @@ class OnnxClassifier(nn.Module):
         # A copy, since it is changed: the source stays what the file is compared with and the card tells about.
         self.method = fixed_method(deepcopy(source.method))
         self.is_folded = fold(self.method)
+        self.scale = source.scale
         for name, values in zip(("mean", "std"), source.normalisation, strict=True):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32)[:, None, None])
 
@@ -45,7 +46,7 @@ class OnnxClassifier(nn.Module):
         """Return logits and probabilities of images in 0..1, shape (B, C, S, S)."""
         method, normal = self.method, (images - self.mean) / self.std
         logits = method.classify(method.bare_features(normal) if self.is_folded else method.features(normal))
-        return logits, (method.head.scale * logits).softmax(1)
+        return logits, (self.scale * logits).softmax(1)
 
 
 def fixed_method(method: Method) -> Method:

@@ -106,7 +106,7 @@ def describe(source: Source, settings: BackboneSettings) -> dict[str, Any]:
         "adapter": {"scale": method.adapter.settings.scale} if isinstance(method, AdaptedMethod) else None,
         "head": {
             "form": head.finished_form,
-            "scale": head.scale,
+            "scale": source.scale,
             "read_blocks": head.settings.read_blocks,
             "read_patches": head.settings.read_patches,
         },

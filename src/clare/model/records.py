@@ -62,6 +62,10 @@ class Evaluation:
     """Pictures of known classes that were said to be none of them."""
     strangers: dict[str, tuple[int, int]]
     """For classes that the model does not know: pictures, and how many of them were said to be none of the known."""
+    certainty: float | None
+    """Mean probability of the answers to pictures of known classes."""
+    calibration_error: float | None
+    """Mean distance between the probability of an answer and how often such answers are right."""
 
     @property
     def num_images(self) -> int:

@@ -20,6 +20,7 @@ from clare.model.folder import Manifest
 from clare.model.records import Change, ClassInfo, ClassReport, Evaluation, Guess, Mode, class_reports
 from clare.own import teaching
 from clare.own.capacity import tasks_left
+from clare.own.certainty import fitted_scale
 from clare.own.defaults import is_drawing_backbone
 from clare.own.measure import evaluation_of
 from clare.own.memory import Memory
@@ -125,13 +126,18 @@ class Classifier:
 
     @property
     def calibration(self) -> dict[str, Any] | None:
-        """How the score of being none of the known classes comes about; none before there is enough to fit it."""
+        """How probabilities and the score of being unknown come about; none before there is enough to fit them."""
         return cast(dict[str, Any] | None, self._manifest.state["calibration"])
 
     @property
     def threshold(self) -> float:
         """The score from which a picture is called unknown unless another is asked for."""
         return DEFAULT_THRESHOLD if self.calibration is None else float(self.calibration["threshold"])
+
+    @property
+    def scale(self) -> float:
+        """Factor that turns logits into the arguments of a softmax, the head's own where nothing was fitted."""
+        return fitted_scale(self.calibration, self.method)
 
     def reader(self, skip_bad: bool = False) -> Reader:
         """Return what reads pictures as this model needs them."""
@@ -157,7 +163,7 @@ class Classifier:
             names = self.method.classes
             logits = self._logits(images)
             unknown = scores(self.calibration, logits.amax(1)).tolist()
-            scale = float(self.method.head.scale)
+            scale = self.scale
         limit = self.threshold if threshold is None else threshold
         best = (scale * logits.double()).softmax(1).topk(min(top, len(names)))
         return [
@@ -180,7 +186,8 @@ class Classifier:
     ) -> Evaluation:
         """Count what pictures with these logits, class by class, are taken for."""
         given = [name for name in images for _ in images[name]]
-        return evaluation_of(self.method.classes, given, logits, calibration, self.threshold)
+        scale = fitted_scale(calibration, self.method)
+        return evaluation_of(self.method.classes, given, logits, calibration, self.threshold, scale)
 
     def estimate_seconds(self, num_images: int, num_classes: int, mode: Mode = "learn") -> float:
         """Estimate how long teaching will take, from a short measurement on this device."""

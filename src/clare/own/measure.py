@@ -8,6 +8,7 @@ from torch import Tensor
 
 from clare.methods.base import Capacity
 from clare.model.records import Evaluation
+from clare.own.certainty import calibration_error
 from clare.own.pictures import Pictures
 from clare.own.unknown import scores
 
@@ -18,6 +19,7 @@ def evaluation_of(
     logits_NK: Tensor,
     calibration: dict[str, Any] | None,
     threshold: float,
+    scale: float,
 ) -> Evaluation:
     """Count what pictures of the given classes were taken for; classes that are not known are counted apart."""
     place_of = {name: place for place, name in enumerate(known)}
@@ -25,7 +27,8 @@ def evaluation_of(
     truth = torch.tensor([place_of.get(name, num_known) for name in given], dtype=torch.int64)
     flagged = (scores(calibration, logits_NK.amax(1)) >= threshold) & (calibration is not None)
     is_known = truth < num_known
-    pairs = truth[is_known] * num_known + logits_NK.argmax(1)[is_known]
+    certainty, answers = (scale * logits_NK[is_known].double()).softmax(1).max(1)
+    pairs = truth[is_known] * num_known + answers
     confusion = torch.bincount(pairs, minlength=num_known**2).view(num_known, num_known)
     strangers = {}
     for name in sorted(set(given) - set(known)):
@@ -38,6 +41,8 @@ def evaluation_of(
         confusion.tolist(),
         int(flagged[is_known].sum()),
         strangers,
+        float(certainty.mean()) if len(certainty) else None,
+        calibration_error(certainty, answers == truth[is_known]) if len(certainty) else None,
     )
 
 

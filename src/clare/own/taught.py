@@ -22,6 +22,7 @@ from clare.model.folder import Manifest
 from clare.model.lock import writing
 from clare.model.records import Change, ClassInfo, Evaluation, Guess, Kind, Mode, standing
 from clare.own import teaching
+from clare.own.certainty import fit_scale
 from clare.own.classifier import Classifier
 from clare.own.defaults import default_settings, default_transforms
 from clare.own.measure import report_of
@@ -199,11 +200,12 @@ class TaughtModel(Classifier):
         return memory.added(places, sums["count"])
 
     def _calibrated(self, memory: Memory) -> dict[str, Any] | None:
-        """Fit the score of being unknown to the held-back pictures of all classes so far."""
+        """Fit the score of being unknown, and the probabilities, to the held-back pictures of all classes so far."""
         if len(self.method.classes) < 2:
             return None
         logits = teaching.logits_of(self._context, self.method, memory.held)
-        return calibrate(*best_logits(logits, memory.labels))
+        curve = calibrate(*best_logits(logits, memory.labels))
+        return None if curve is None else {**curve, "scale": fit_scale(logits, memory.labels)}
 
     def _dated(self, pictures: Pictures, mode: Mode) -> list[ClassInfo]:
         """Return all classes, the new ones with today's date, and more pictures of those that got more."""
