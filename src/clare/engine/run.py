@@ -40,7 +40,7 @@ def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> 
     backbone = load_backbone(experiment.backbone)
     transforms = make_transforms(experiment, backbone)
     context = Context(ranks, transforms, experiment.engine, experiment.seed, listener)
-    dataset = _load(experiment, backbone, context)
+    dataset = load_data(experiment, backbone, context)
     if dataset.num_skipped:
         listener.notice(f"{dataset.num_skipped} unreadable images were left out")
     stream = make_stream(dataset, experiment.stream, experiment.seed)
@@ -75,7 +75,7 @@ def make_transforms(experiment: Experiment, backbone: Backbone) -> Transforms:
     return Transforms(experiment.transforms, backbone.mean, backbone.std)
 
 
-def _load(experiment: Experiment, backbone: Backbone, context: Context) -> Dataset:
+def load_data(experiment: Experiment, backbone: Backbone, context: Context) -> Dataset:
     """Read the data set with the backbone's channels to where the settings keep it."""
     settings = experiment.data.model_copy(update={"channels": backbone.channels})
     machine = this_machine(context.ranks.device, context.ranks.world_size)
