@@ -79,7 +79,10 @@ def test_the_documented_figures_are_those_of_the_script() -> None:
     for line in results["models"]:
         own, fitted = line["probabilities"]["own"], line["probabilities"]["fitted"]
         case = f"| {line['num_classes']} | {line['mode']} | {line['head']} |"
-        sure = [line["accuracy"], *(found[key] for found in (own, fitted) for key in ("certainty", "calibration_error"))]
+        sure = [
+            line["accuracy"],
+            *(found[key] for found in (own, fitted) for key in ("certainty", "calibration_error")),
+        ]
         for values in (sure, [line["known_below"], line["unknown_above"]]):
             assert f"{case} " + " | ".join(f"{100 * value:.1f}" for value in values) + " |" in text
         assert line["known_below"] > 0.5

@@ -16,6 +16,7 @@ from clare.model.folder import load_model
 from clare.presets.load import make_experiment
 from clare.report.record import read_run
 
+ROOT = Path(__file__).parents[2]
 HEAD = ("method.head.strategy=discriminant", "method.learning_rate=0.5", "method.probe_epochs=2")
 
 
@@ -67,3 +68,18 @@ def test_a_run_without_claims_is_refused(drift: ModuleType, tiny_preset: Path, t
     folder = run_of(tiny_preset, tmp_path / "fine", "finetune", "method.head.strategy=prototype")
     with pytest.raises(ModelError, match="measure a run of clare or clare-plus with a mask"):
         drift.measure(read_run(folder))
+
+
+def test_the_documented_figures_are_those_of_the_script() -> None:
+    path = ROOT / "results/drift/validation/cub200-10x20+vits14-112/clare-plus-1993.json"
+    result = json.loads(path.read_text())["final_accuracy"]
+    text = " ".join((ROOT / "docs/methods/clare-plus.md").read_text().split())
+    told = {name: f"{100 * value:.1f}" for name, value in result.items()}
+    assert f"The run ended at {told['run']} %" in text
+    assert f"reaches {told['last']} % with the adapter as the last task left it" in text
+    assert f"{told['first']} % as the first left it, and {told['frozen']} % with the frozen backbone" in text
+    gains = (result["first"] - result["frozen"], result["last"] - result["first"])
+    assert (
+        "the first task alone teaches {:.1f} points and the nine after it {:.1f}".format(*(100 * g for g in gains))
+        in text
+    )
