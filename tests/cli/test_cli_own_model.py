@@ -111,7 +111,7 @@ def test_evaluate_counts_and_draws(model: Path, pictures: Path, tmp_path: Path) 
     evaluation = TaughtModel.open(model, device="cpu").evaluate(pictures)
     assert rows["cat"][1:3] == ["4", str(evaluation.correct[0])]
     assert "% of 8 pictures of known classes are named rightly" in output
-    assert f"have a probability of {100 * (evaluation.certainty or 0):.1f} % on average" in output
+    assert f"probabilities of the answers: {100 * (evaluation.certainty or 0):.1f} % on average" in output
     assert "'yak' is not known" in output
     assert "bus" not in rows
     with Image.open(tmp_path / "confusion.png") as image:

@@ -124,8 +124,8 @@ def evaluate_command(console: Console, path: Path, pictures: Path, plot: Path, d
             console,
             f"{percent(evaluation.accuracy)} % of {evaluation.num_images} pictures of known classes are named rightly, "
             f"{percent(evaluation.unknown_rate)} % are said to be none of these",
-            f"its answers have a probability of {percent(evaluation.certainty)} % on average, which is "
-            f"{percent(evaluation.calibration_error)} points from how often they are right, bin by bin",
+            f"probabilities of the answers: {percent(evaluation.certainty)} % on average; expected calibration error: "
+            f"{percent(evaluation.calibration_error)} points",
         )
         seen = [place for place, count in enumerate(evaluation.counts) if count]
         seen += [
