@@ -3,7 +3,7 @@
 python scripts/measure_drift.py RUN…     one JSON each below results/drift/
 
 The same head is filled anew with statistics of all tasks' training images, which no method may do, at three states of
-the adapter: before the first task, after the first, after the last. What the run itself ended with lies between.
+the adapter: before the first task, after the first, after the last. What the run itself ended with stands beside it.
 """
 
 import argparse

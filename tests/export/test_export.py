@@ -24,6 +24,7 @@ from clare.export.card import MARK, card_text
 from clare.export.export import export_model, places
 from clare.export.export_check import Agreement, Pictures, compare, find_pictures, spread
 from clare.export.export_source import Source, open_source
+from clare.export.onnx_export import run_onnx
 from clare.methods import METHODS
 from clare.model.records import Change
 from clare.own.taught import TaughtModel
@@ -254,3 +255,26 @@ def test_a_taught_drawing_model_carries_its_dates_its_backbone_and_its_curve(tmp
     assert described["classes"] == ["dots", "lines", "bars"]
     assert described["unknown"]["slope"] == taught.calibration["slope"]  # type: ignore[index]
     assert described["head"]["scale"] == taught.scale != taught.method.head.scale
+
+
+def test_an_exported_file_is_as_sure_as_the_model(tmp_path: Path) -> None:
+    strokes = np.random.default_rng(0).integers(0, 2, (3, 28, 28)) * 255
+    examples = {name: noisy(strokes[place], 12, place) for place, name in enumerate(("one", "two", "three"))}
+    settings = {"head": {"strategy": "discriminant"}}
+    taught = TaughtModel.create(tmp_path / "drawings", method="linear", settings=settings, device="cpu")
+    taught.teach(examples, mode="quick")
+    export = export_model(tmp_path / "drawings", "onnx")
+    (file,) = export.folder.glob("*.onnx")
+    pictures = noisy(strokes[1], 4, 9)
+    inputs = torch.from_numpy(np.stack(pictures)[:, None].astype(np.float32) / 255)
+    _, probabilities = run_onnx(file.read_bytes(), inputs)
+    for row, guess in zip(probabilities, taught.predict(pictures, top=3), strict=True):
+        known = dict(zip(guess.names, guess.probabilities, strict=True))
+        assert row.tolist() == pytest.approx([known[name] for name in examples], abs=1e-4)
+    assert taught.scale != taught.method.head.scale
+
+
+def noisy(strokes: np.ndarray, number: int, seed: int) -> list[np.ndarray]:
+    """Return pictures that resemble each other."""
+    noise = np.random.default_rng(seed).normal(0, 90, (number, *strokes.shape))
+    return list((strokes + noise).clip(0, 255).astype(np.uint8))
