@@ -22,8 +22,7 @@ from clare.backbones.vit import load_backbone
 from clare.data.stream import Stream, make_stream
 from clare.engine.context import Context, Silence
 from clare.engine.evaluate import accuracies, evaluate
-from clare.engine.ranks import Ranks
-from clare.engine.run import environment, load_data, make_transforms
+from clare.engine.run import environment, load_data, make_transforms, start_ranks
 from clare.errors import ModelError, RunError
 from clare.methods.base import METHODS
 from clare.methods.clare import Clare
@@ -46,10 +45,7 @@ class Scene:
 def set_up(preset: dict[str, Any]) -> Scene:
     """Load what a run was made with."""
     experiment = Experiment.model_validate(preset)
-    ranks = Ranks(experiment.engine)
-    ranks.launch()
-    if experiment.engine.threads:
-        torch.set_num_threads(experiment.engine.threads)
+    ranks = start_ranks(experiment.engine)
     backbone = load_backbone(experiment.backbone)
     transforms = make_transforms(experiment, backbone)
     context = Context(ranks, transforms, experiment.engine, experiment.seed, Silence())

@@ -20,6 +20,7 @@ from clare.engine.learn import learn_task
 from clare.engine.memory import peak_memory, reset_peak_memory
 from clare.engine.passes import FixedFeatures
 from clare.engine.ranks import Ranks
+from clare.engine.settings import EngineSettings
 from clare.errors import DivergedError, SettingsError
 from clare.methods.base import METHODS, Capacity, Method
 from clare.model.folder import save_model
@@ -29,10 +30,7 @@ from clare.version import __version__
 
 def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> None:
     """Run a method over a stream, or the rest of it, and write everything into the folder."""
-    ranks = Ranks(experiment.engine)
-    ranks.launch()
-    if experiment.engine.threads:
-        torch.set_num_threads(experiment.engine.threads)
+    ranks = start_ranks(experiment.engine)
     run = RunFolder(folder, writes=ranks.rank == 0)
     preset = experiment.model_dump(mode="json")
     run.look(preset)
@@ -62,6 +60,15 @@ def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> 
         run.event("end", time=time.time())
         run.end()
     ranks.barrier()
+
+
+def start_ranks(settings: EngineSettings) -> Ranks:
+    """Launch the processes of a run, on as many threads as it asks for."""
+    ranks = Ranks(settings)
+    ranks.launch()
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    return ranks
 
 
 def make_transforms(experiment: Experiment, backbone: Backbone) -> Transforms:
