@@ -345,3 +345,20 @@ def test_on_a_gpu_compiled_bf16_learns_as_well_as_eager_fp32(tmp_path: Path) -> 
         accuracies.append(read_run(folder).tasks[0].seen)
     # 200 test drawings: the standard error of a difference is about 2 points.
     assert max(accuracies) - min(accuracies) < 0.05
+
+
+def test_what_one_method_recorded_does_not_answer_for_another(
+    recordings: list[str],
+    context: Callable[..., Context],
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+) -> None:
+    shared, stream, expected, found = context(compile="graph", eval_batch_size=32), tiny_stream(), [], []
+    for seed in (0, 1):
+        method = Clare(tiny_backbone(), ClareSettings.model_validate({**SETTINGS, "epochs": 1}), seed)
+        learn_task(context(compile="off"), method, stream.tasks[0], NoJournal())
+        expected.append(predict_logits(context(compile="off"), method, stream.test))
+        found.append(predict_logits(shared, method, stream.test))
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(expected[0], expected[1])
+    assert recordings == ["CapturedForward", "CapturedForward"]

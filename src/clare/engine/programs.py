@@ -52,7 +52,8 @@ class Programs:
         if not self.captures_features(method):
             with self.ranks.autocast():
                 return function(*inputs)
-        kind = (function.__name__, *(tuple(part.shape) for part in inputs))
+        # What was recorded reads the tensors of one method; another's must not be answered with it.
+        kind = (id(method), function.__name__, *(tuple(part.shape) for part in inputs))
         program = self.captured.get(kind)
         if program is None:
             fused = self.mode == "fused"
