@@ -255,10 +255,10 @@ def test_trials_and_choices_are_told(write: ModuleType, tmp_path: Path) -> None:
         "num_tasks": 3,
         "chosen_by": "final_accuracy",
         "trials": [
-            {"method": "clare", "settings": {"learning_rate": 0.1}, "final_accuracy": 0.5},
-            {"method": "clare", "settings": {"learning_rate": 0.2}, "final_accuracy": 0.6},
+            {"method": "clare", "settings": {"learning_rate": 0.1}, "average_accuracy": 0.7, "final_accuracy": 0.5},
+            {"method": "clare", "settings": {"learning_rate": 0.2}, "average_accuracy": 0.7, "final_accuracy": 0.6},
             {"method": "clare", "settings": {"learning_rate": 9.0}, "error": "diverged"},
-            {"method": "simplecil", "settings": {}, "final_accuracy": 0.4},
+            {"method": "simplecil", "settings": {}, "average_accuracy": 0.7, "final_accuracy": 0.4},
             {"method": "l2p", "settings": {}, "error": "diverged"},
         ],
         "chosen": {"clare": {"learning_rate": 0.2}, "simplecil": {}},
@@ -269,13 +269,19 @@ def test_trials_and_choices_are_told(write: ModuleType, tmp_path: Path) -> None:
     page = write.render(tmp_path)["docs/results.md"]
     assert rows_of(page, "| clare | 3 | 1 | 50.0 | 55.0 | 60.0 | learning_rate 0.2 |")
     # Another file of trials on the same images belongs into the same table.
-    more = {"method": "ease", "settings": {"learning_rate": 0.4}, "final_accuracy": 0.3}
-    lower = {**more, "settings": {"learning_rate": 0.2}, "final_accuracy": 0.2}
+    more = {"method": "ease", "settings": {"learning_rate": 0.4}, "average_accuracy": 0.7, "final_accuracy": 0.3}
+    lower = {**more, "settings": {"learning_rate": 0.2}, "average_accuracy": 0.7, "final_accuracy": 0.2}
     others = {**tuning, "trials": [lower, more], "chosen": {"ease": {"learning_rate": 0.4}}}
     (folder / "one-more.json").write_text(json.dumps(others))
     page = write.render(tmp_path)["docs/results.md"]
     assert page.count("chosen by final accuracy**") == 1
     assert rows_of(page, "| ease | 2 | 0 | 20.0 | 25.0 | 30.0 | learning_rate 0.4 (highest tried) |")
+    # More trials of a method count with its first, and with them all its choice is made.
+    further = {**more, "method": "clare", "settings": {"learning_rate": 0.3}, "final_accuracy": 0.6}
+    wider = {**tuning, "trials": [{**further, "average_accuracy": 0.8}]}
+    (folder / "one-wider.json").write_text(json.dumps(wider))
+    page = write.render(tmp_path)["docs/results.md"]
+    assert rows_of(page, "| clare | 4 | 1 | 50.0 | 60.0 | 60.0 | learning_rate 0.3 |")
     assert rows_of(page, "| simplecil | 1 | 0 | 40.0 | 40.0 | 40.0 | no choice |")
     assert rows_of(page, "| l2p | 1 | 1 | - | - | - | no trial ended |")
     (folder / "two.json").write_text("[]")
