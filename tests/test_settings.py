@@ -1,6 +1,6 @@
 """Settings refuse what is wrong in one sentence that names the key, what came and what is allowed."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field, ValidationError
@@ -21,6 +21,7 @@ class Outer(Settings):
     """Settings with a part of their own."""
 
     rate: float = Field(0.1, gt=0, le=1, description="A rate.")
+    strength: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field("auto", description="A number or a word.")
     inner: Inner = Field(Inner(), description="A part.")
     name: str = Field(description="Needed.")
 
@@ -42,7 +43,7 @@ def test_a_wrong_key_names_the_nearest_and_the_allowed() -> None:
     message = problem({"name": "x", "rat": 0.5})
     assert "no setting 'method.rat'" in message
     assert "did you mean 'rate'" in message
-    assert "inner, name, rate" in message
+    assert "inner, name, rate, strength" in message
 
 
 def test_a_wrong_key_inside_a_part_names_the_keys_of_the_part() -> None:
@@ -56,7 +57,7 @@ def test_a_wrong_key_inside_a_part_names_the_keys_of_the_part() -> None:
 def test_a_key_that_is_near_nothing_gets_no_guess() -> None:
     message = problem({"name": "x", "zzz": 1})
     assert "did you mean" not in message
-    assert "inner, name, rate" in message
+    assert "inner, name, rate, strength" in message
 
 
 @pytest.mark.parametrize(
@@ -108,3 +109,13 @@ def test_every_setting_of_a_method_is_described_and_its_numbers_are_bounded(name
                 check(field.annotation)
 
     check(METHODS.get(name).settings_type)
+
+
+@pytest.mark.parametrize(
+    ("came", "said"), [(2, "input should be less than or equal to 1, or 'auto'"), ("atuo", "a valid number")]
+)
+def test_a_number_or_a_word_is_named_once_with_all_that_it_takes(came: object, said: str) -> None:
+    message = problem({"name": "x", "strength": came})
+    assert message.startswith(f"the setting 'method.strength' got {came!r};")
+    assert said in message
+    assert message.endswith("or 'auto'")

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from clare.errors import SettingsError, nearest
 
@@ -28,7 +29,7 @@ def build_settings(kind: type[S], values: Mapping[str, Any], where: str) -> S:
 
 def _first_problem(kind: type[Settings], error: ValidationError, where: str) -> str:
     """Say in one sentence which key is wrong, what came and what is allowed."""
-    problem = error.errors()[0]
+    problem = _joined(kind, error.errors())
     path = [str(part) for part in problem["loc"]]
     key = ".".join([where, *path] if where else path)
     owner = _owner(kind, path[:-1])
@@ -44,11 +45,36 @@ def _first_problem(kind: type[Settings], error: ValidationError, where: str) -> 
     return f"the setting '{key}' got {problem['input']!r}; {message}"
 
 
+def _joined(kind: type[Settings], problems: list[ErrorDetails]) -> ErrorDetails:
+    """Return the first problem; where a value is none of the kinds that a field takes, with what each of them says."""
+    first = problems[0]
+    path = list(first["loc"][:-1])
+    field = _field(kind, [str(part) for part in path])
+    if field is None or _settings_of(field) is not None:
+        return first
+    said = [problem["msg"] for problem in problems if list(problem["loc"][:-1]) == path]
+    others = [message.removeprefix("Input should be ") for message in said[1:]]
+    return {**first, "loc": tuple(path), "msg": ", or ".join(dict.fromkeys([said[0], *others]))}
+
+
+def _field(kind: type[Settings], path: list[str]) -> FieldInfo | None:
+    """Follow a path of field names to the field that it ends with."""
+    owner = _owner(kind, path[:-1]) if path else None
+    return owner.model_fields.get(path[-1]) if owner else None
+
+
 def _owner(kind: type[Settings], path: list[str]) -> type[Settings] | None:
     """Follow a path of field names to the settings class that holds the last one."""
     for part in path:
         field: FieldInfo | None = kind.model_fields.get(part)
-        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, Settings)):
+        inner = _settings_of(field) if field else None
+        if inner is None:
             return None
-        kind = field.annotation
+        kind = inner
     return kind
+
+
+def _settings_of(field: FieldInfo) -> type[Settings] | None:
+    """Return the class of the settings that a field holds, if it does."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Settings) else None

@@ -34,6 +34,22 @@ def make_head(**settings: object) -> QuadraticHead:
     return head
 
 
+def test_left_to_itself_it_goes_by_how_many_images_there_are() -> None:
+    head = make_head(shrinkage="auto", own_share="auto")
+    shares = []
+    for num_samples in (30, 300):
+        features, labels = samples(num_samples)
+        finish(head, features, labels, NUM_CLASSES)
+        shares.append((head.shrinkage, head.own_share))
+    # Of three classes 10 samples each, then of six classes 10 or 100: 55 to a class.
+    assert shares[0] == pytest.approx((5 / (5 + 2 * 30), 10**0.5 / (10**0.5 + 200)))
+    assert shares[1] == pytest.approx((5 / (5 + 2 * 330), 55**0.5 / (55**0.5 + 200)))
+    set_by_hand = make_head(shrinkage=shares[1][0], own_share=shares[1][1])
+    for num_samples in (30, 300):
+        finish(set_by_hand, *samples(num_samples), NUM_CLASSES)
+    torch.testing.assert_close(head.rows, set_by_hand.rows)
+
+
 def give_more(head: QuadraticHead, features: Tensor, labels: Tensor) -> None:
     found = found_by(head.look(NUM_CLASSES), features, labels)
     head.add_samples(torch.arange(NUM_CLASSES), head.summed(found, NUM_CLASSES))

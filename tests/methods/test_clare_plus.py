@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from clare_runs import CLARE_RECIPE, bits, learn, make_clare
+from clare_runs import CLARE_RECIPE, bits, learn, make_clare, watch
 
 from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.methods.clare_plus import ClarePlus, ClarePlusSettings
-from clare.steps import TaskInfo
+from clare.steps import Phase, TaskInfo
 
 MakeBackbone = Callable[..., Backbone]
 MakeStream = Callable[..., Stream]
@@ -99,3 +99,20 @@ def test_room_for_all_rows_is_made_before_the_first_task(tiny_backbone: MakeBack
     method.prepare(5, 3)
     assert method.contrast.rows.shape[0] == 15
     assert not any(name.startswith(("contrast", "anchor", "hold")) for name in method.tensors())
+
+
+def test_rows_learn_alone_first(context: MakeContext, tiny_backbone: MakeBackbone, tiny_stream: MakeStream) -> None:
+    method = make_plus(tiny_backbone(), row_epochs=3, head={"strategy": "quadratic"})
+    moments = watch(method)
+    learn(context(), method, tiny_stream().tasks[:2])
+    phases = [moment for moment in moments if isinstance(moment.step, Phase)]
+    assert [(moment.phase.name, moment.phase.epochs) for moment in phases] == 2 * [
+        ("rows", 3),
+        ("probe", 2),
+        ("train", 2),
+    ]
+    for rows, probe, train in (phases[:3], phases[3:]):
+        # While the rows learn, the adapter stands still; both stages start with what they have learnt.
+        assert bits(rows.after["values"]) == bits(rows.before["values"])
+        assert bits(rows.after["block"]) != bits(rows.before["block"])
+        assert bits(train.before["block"]) == bits(probe.before["block"]) == bits(rows.after["block"])

@@ -71,7 +71,8 @@ def test_a_run_without_claims_is_refused(drift: ModuleType, tiny_preset: Path, t
 
 
 def test_the_documented_figures_are_those_of_the_script() -> None:
-    path = ROOT / "results/drift/validation/cub200-10x20+vits14-112/clare-plus-1993.json"
+    name = "clare-plus-epochs=10,probe_epochs=3,row_epochs=0-1993.json"
+    path = ROOT / "results/drift/validation/cub200-10x20+vits14-112" / name
     result = json.loads(path.read_text())["final_accuracy"]
     text = " ".join((ROOT / "docs/methods/clare-plus.md").read_text().split())
     told = {name: f"{100 * value:.1f}" for name, value in result.items()}

@@ -1,7 +1,7 @@
 """`clare presets` and `clare methods`."""
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
@@ -76,6 +76,8 @@ def allowed_values(field: FieldInfo) -> str:
     choices = get_args(annotation)
     if choices and all(isinstance(choice, str) for choice in choices):
         return " | ".join(choices)
+    if any(get_origin(choice) is Annotated for choice in choices):
+        return " or ".join(allowed_values(FieldInfo.from_annotation(choice)) for choice in choices)
     bounds = [text for item in field.metadata for text in _bounds(item)]
     return ", ".join(bounds) or str(getattr(annotation, "__name__", annotation))
 

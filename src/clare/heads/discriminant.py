@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clare.heads.drift import Drift, moved, stretched
 from clare.heads.head import HeadSettings
-from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, within_scatter
+from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, shrinkage_for, within_scatter
 from clare.heads.solved import SolvedHead
 
 
@@ -58,7 +58,13 @@ class DiscriminantHead(SolvedHead):
 
     def solve(self) -> Tensor:
         """Return the rows of all classes, made out of the statistics."""
-        return discriminant_rows(self.means, self.scatter, float(self.counts.sum()), self.settings.shrinkage)
+        return discriminant_rows(self.means, self.scatter, float(self.counts.sum()), self.shrinkage)
+
+    @property
+    def shrinkage(self) -> float:
+        """Weight of the identity in the covariance of all classes so far."""
+        chosen = self.settings.shrinkage
+        return shrinkage_for(self.num_features, float(self.counts.sum())) if chosen == "auto" else chosen
 
     @property
     def directions(self) -> Tensor:

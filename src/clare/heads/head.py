@@ -5,7 +5,7 @@ D of a cosine row, D + 1 of a linear one, whose last number is its bias.
 """
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from clare.heads.statistics import class_means, class_sums, gaussian_factors
 from clare.settings import Settings
 from clare.steps import Group, Learning, Pass, Phase, Sgd
 
+USUAL_SHRINKAGE = 0.2
 Strategy = Literal["trained", "prototype", "aligned", "discriminant", "quadratic", "projected"]
 
 
@@ -56,11 +57,15 @@ class HeadSettings(Settings):
         0.1, gt=0, le=100, description="Learning rate of re-training the rows (aligned)."
     )
     align_batch_size: int = Field(256, ge=1, le=1_000_000, description="Batch size of re-training the rows (aligned).")
-    shrinkage: float = Field(
-        0.2, ge=0, le=1, description="Weight of the identity in covariances (aligned, discriminant, quadratic)."
+    shrinkage: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
+        USUAL_SHRINKAGE,
+        description="Weight of the identity in covariances (aligned, discriminant, quadratic); auto: by how many "
+        "images there are to a feature, after each task anew (aligned: 0.2).",
     )
-    own_share: float = Field(
-        0.1, ge=0, lt=1, description="Weight of a class's own covariance beside that of all classes (quadratic)."
+    own_share: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = Field(
+        0.1,
+        description="Weight of a class's own covariance beside that of all classes (quadratic); auto: by how many "
+        "images there are to a class.",
     )
     num_directions: int = Field(
         32, ge=1, le=10_000, description="Directions, the leading ones, of a class's own covariance (quadratic)."
@@ -77,6 +82,11 @@ class HeadSettings(Settings):
     def reads_usual(self) -> bool:
         """Whether features are what the backbone ends with, as in its pretraining."""
         return self.read_blocks == 1 and not self.read_patches
+
+    @property
+    def class_shrinkage(self) -> float:
+        """Weight of the identity in the covariance of one class by itself, for which there is no rule."""
+        return USUAL_SHRINKAGE if self.shrinkage == "auto" else self.shrinkage
 
     @model_validator(mode="after")
     def _rows_fit_the_form(self) -> "HeadSettings":
@@ -234,7 +244,7 @@ class Head(nn.Module):
         self.append(class_means(sums) if settings.form == "cosine" else self.block.data[:num_new])
         if settings.strategy == "aligned":
             self.means = torch.cat([self.means, class_means(sums).to(self.means)])
-            self.factors = torch.cat([self.factors, gaussian_factors(sums, settings.shrinkage).to(self.factors)])
+            self.factors = torch.cat([self.factors, gaussian_factors(sums, settings.class_shrinkage).to(self.factors)])
             yield self._alignment()
 
     def _alignment(self) -> Phase:

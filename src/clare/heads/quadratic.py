@@ -14,7 +14,7 @@ from torch import Tensor
 from clare.heads.discriminant import DiscriminantHead
 from clare.heads.drift import Drift, stretched
 from clare.heads.head import HeadSettings
-from clare.heads.scatter import sample_means, scatter_sums, shrunk_covariance
+from clare.heads.scatter import own_share_for, sample_means, scatter_sums, shrunk_covariance
 from clare.steps import Collect, Pass
 
 NUM_SWEEPS = 8
@@ -137,8 +137,14 @@ class QuadraticHead(DiscriminantHead):
 
     def solve(self) -> Tensor:
         """Return the rows of all classes, made out of the statistics."""
-        covariance = shrunk_covariance(self.means, self.scatter, float(self.counts.sum()), self.settings.shrinkage)
-        return quadratic_rows(self.means, covariance, self.factors, self.settings.own_share).flatten(1)
+        covariance = shrunk_covariance(self.means, self.scatter, float(self.counts.sum()), self.shrinkage)
+        return quadratic_rows(self.means, covariance, self.factors, self.own_share).flatten(1)
+
+    @property
+    def own_share(self) -> float:
+        """Weight of a class's own covariance, one for all: of unlike ones the larger would win for its volume alone."""
+        chosen = self.settings.own_share
+        return own_share_for(float(self.counts.mean())) if chosen == "auto" else chosen
 
     @property
     def directions(self) -> Tensor:

@@ -3,6 +3,8 @@
 Shapes: B samples, K classes, D features.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,21 @@ from clare.heads.statistics import class_sums
 
 FLOOR = 1e-6
 """Least variance in any direction, in units of the mean square of the class means."""
+
+
+SHARE_ROOT = 200.0
+"""Root of the samples of a class at which its own covariance would weigh as much as that of all classes."""
+
+
+def shrinkage_for(num_features: int, num_samples: float) -> float:
+    """Return a weight of the identity that falls from one as samples come to outnumber features."""
+    return num_features / (num_features + 2 * num_samples)
+
+
+def own_share_for(samples_per_class: float) -> float:
+    """Return a weight of a class's own covariance that grows with the samples it was made from."""
+    root = math.sqrt(samples_per_class)
+    return root / (root + SHARE_ROOT)
 
 
 def scatter_sums(features_BD: Tensor, labels_B: Tensor, weights_B: Tensor, num_classes: int) -> dict[str, Tensor]:

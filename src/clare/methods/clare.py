@@ -80,13 +80,18 @@ class Clare(AdaptedMethod):
 
     def adapt(self, task: TaskInfo) -> Learning:
         """Learn the task in coordinates of its own, which are frozen from then on."""
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        yield from self.open_rows(task)
         shared = self.adapter.values.detach().clone()
         if self.settings.start == "initial":
             self.adapter.values.copy_(self.adapter.initial)
         chosen = yield from (self._two_stages(task) if self.settings.two_stage else self._one_stage(task))
         self._merge(shared, chosen)
         self.ledger.claim(chosen, self.adapter.values)
+
+    def open_rows(self, task: TaskInfo) -> Learning:
+        """Draw the task's rows."""
+        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        yield from ()
 
     def _two_stages(self, task: TaskInfo) -> Choosing:
         """Stage 1 leaves no trace but the mask; Stage 2 trains inside it from the same start."""

@@ -21,6 +21,13 @@ class ClarePlusSettings(ClareSettings):
     contrast: Literal["task", "seen"] = Field(
         "task", description="Classes that the training loss tells apart: the task's, or all so far, old rows fixed."
     )
+    row_epochs: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="Epochs in which a task's rows are trained alone, before any coordinate is: rows drawn at random "
+        "would push the features about until they have found their classes.",
+    )
     follow_drift: bool = Field(
         True,
         description="Move the statistics of earlier classes as the task's own images tell that features moved; "
@@ -76,6 +83,12 @@ class ClarePlus(Clare):
         drift = yield Solve("drift", lambda: fit_drift_of_parts(*moves, size))
         self.head.carry_over(drift)
         yield from self.head.finish(len(task.classes))
+
+    def open_rows(self, task: TaskInfo) -> Learning:
+        """Draw the task's rows, and let them find their classes while the features stand still."""
+        yield from super().open_rows(task)
+        if self.settings.row_epochs > 0:
+            yield self.phase("rows", self.settings.row_epochs, self.head.groups())
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the classes to tell apart, and what moving its features costs."""

@@ -132,10 +132,10 @@ def teach_more(
         sums = head.summed(sums, len(places))
     counts, here = memory.counts[places], places.to(head.rows.device)
     if is_aligned:
-        spread = covariances(head.means[here], head.factors[here], head.settings.shrinkage)
+        spread = covariances(head.means[here], head.factors[here], head.settings.class_shrinkage)
         together = merged(counts.to(here.device), head.means[here], spread, sums)
         head.means[here] = class_means(together).to(head.means)
-        head.factors[here] = gaussian_factors(together, head.settings.shrinkage).to(head.factors)
+        head.factors[here] = gaussian_factors(together, head.settings.class_shrinkage).to(head.factors)
         _drive(context, method, _realigned(head), images, place.task)
     elif isinstance(head, SolvedHead):
         head.add_samples(here, sums)
