@@ -14,7 +14,7 @@ from own_worlds import SIZES, drawings, tiny_weights, write_pictures
 from PIL import Image
 
 from clare.backbones.vit import BackboneSettings, load_backbone
-from clare.errors import BackboneError, DataError
+from clare.errors import BackboneError, DataError, SettingsError
 from clare.files import write_tensors
 from clare.methods.clare import Clare, ClareSettings
 from clare.own.capacity import LEAST_SHARE, num_tasks, tasks_left
@@ -97,6 +97,8 @@ def test_the_users_settings_are_laid_over_ours(tmp_path: Path) -> None:
     assert (settings.sparsity, settings.probe_epochs, settings.head.align_epochs) == (0.5, 3, 3)
     assert settings.head.strategy == "aligned"
     assert default_settings(backbone, "l2p", {}).head.strategy == "trained"
+    with pytest.raises(SettingsError, match=r"the setting 'head\.align_epochs' got 0"):
+        default_settings(backbone, "clare", {"head": {"align_epochs": 0}})
 
 
 def test_a_weights_file_says_which_backbone_it_is_for(tmp_path: Path) -> None:

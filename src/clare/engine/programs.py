@@ -53,7 +53,7 @@ class Programs:
             with self.ranks.autocast():
                 return function(*inputs)
         # What was recorded reads the tensors of one method; another's must not be answered with it.
-        kind = (id(method), function.__name__, *(tuple(part.shape) for part in inputs))
+        kind = (method, function.__name__, *(tuple(part.shape) for part in inputs))
         program = self.captured.get(kind)
         if program is None:
             fused = self.mode == "fused"

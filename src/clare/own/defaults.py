@@ -46,7 +46,7 @@ def default_settings(backbone: Backbone, method: str, settings: Mapping[str, Any
     for key, value in settings.items():
         both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
         values[key] = {**values[key], **value} if both else value
-    return build_settings(kind.settings_type, values, "settings")
+    return build_settings(kind.settings_type, values, "")
 
 
 def _takes_aligned(kind: type[MethodSettings]) -> bool:
