@@ -1,7 +1,7 @@
 """The base of every settings class, and how raw values become one."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -25,6 +25,14 @@ def build_settings(kind: type[S], values: Mapping[str, Any], where: str) -> S:
         return kind.model_validate(values)
     except ValidationError as error:
         raise SettingsError(_first_problem(kind, error, where)) from None
+
+
+def kinds_of(field: FieldInfo) -> list[FieldInfo]:
+    """Return what a field takes one by one: a number within bounds or one of some words, or the field itself."""
+    members = get_args(field.annotation)
+    if any(get_origin(member) is Annotated for member in members):
+        return [FieldInfo.from_annotation(member) for member in members]
+    return [field]
 
 
 def _first_problem(kind: type[Settings], error: ValidationError, where: str) -> str:

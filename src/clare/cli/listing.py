@@ -1,7 +1,7 @@
 """`clare presets` and `clare methods`."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
@@ -11,7 +11,7 @@ from rich.table import Table
 from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.presets.load import backbone_names, make_experiment, preset_names, read_backbone, read_preset
-from clare.settings import Settings
+from clare.settings import Settings, kinds_of
 
 FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections")
 
@@ -76,8 +76,9 @@ def allowed_values(field: FieldInfo) -> str:
     choices = get_args(annotation)
     if choices and all(isinstance(choice, str) for choice in choices):
         return " | ".join(choices)
-    if any(get_origin(choice) is Annotated for choice in choices):
-        return " or ".join(allowed_values(FieldInfo.from_annotation(choice)) for choice in choices)
+    kinds = kinds_of(field)
+    if len(kinds) > 1:
+        return " or ".join(map(allowed_values, kinds))
     bounds = [text for item in field.metadata for text in _bounds(item)]
     return ", ".join(bounds) or str(getattr(annotation, "__name__", annotation))
 

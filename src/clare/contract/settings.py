@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 from clare.contract.demands import expect, keep
 from clare.contract.world import Case
 from clare.errors import SettingsError
-from clare.settings import Settings, build_settings
+from clare.settings import Settings, build_settings, kinds_of
 
 OUTSIDE: dict[type[Any], Callable[[Any], float]] = {
     Le: lambda bound: bound.le + 1,
@@ -36,12 +36,13 @@ def every_setting_is_typed_explained_and_bounded(case: Case) -> None:
         keep(bool(field.description), f"the setting '{key}' has no description")
         keep(str(field.description).endswith("."), f"the description of '{key}' does not end with a full stop")
         keep(not field.is_required(), f"the setting '{key}' has no default")
-        if field.annotation in (int, float):
-            keep(any(isinstance(bound, Ge | Gt) for bound in field.metadata), f"'{key}' has no lower bound")
-            keep(any(isinstance(bound, Le | Lt) for bound in field.metadata), f"'{key}' has no upper bound")
-        else:
-            known = field.annotation is bool or get_origin(field.annotation) is Literal
-            keep(known, f"the setting '{key}' is {field.annotation}, not int, float, bool, Literal or Settings")
+        for kind in kinds_of(field):
+            if kind.annotation in (int, float):
+                keep(any(isinstance(bound, Ge | Gt) for bound in kind.metadata), f"'{key}' has no lower bound")
+                keep(any(isinstance(bound, Le | Lt) for bound in kind.metadata), f"'{key}' has no upper bound")
+            else:
+                known = kind.annotation is bool or get_origin(kind.annotation) is Literal
+                keep(known, f"the setting '{key}' is {kind.annotation}, not int, float, bool, Literal or Settings")
 
 
 def a_wrong_setting_is_named(case: Case) -> None:
@@ -54,7 +55,7 @@ def a_wrong_setting_is_named(case: Case) -> None:
     refuse({"wrong": 1}, r"no setting 'method\.wrong'.*allowed here: .*head")
     refuse({"head": {"strateggy": "trained"}}, r"no setting 'method\.head\.strateggy' \(did you mean 'strategy'\?\)")
     for key, field in leaves(kind).items():
-        for bound in field.metadata:
+        for bound in (bound for kind_of_value in kinds_of(field) for bound in kind_of_value.metadata):
             if type(bound) in OUTSIDE:
                 value: Any = OUTSIDE[type(bound)](bound)
                 for part in reversed(key.split(".")):
