@@ -257,6 +257,20 @@ def test_runs_that_differ_unsaid_do_not_stand_in_one_table(
             files.read_results(tmp_path / "results/runs")
 
 
+def test_the_last_predictions_are_enough_for_the_answers(
+    collect: ModuleType, files: ModuleType, write_run: WriteRun, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path / "run", preset=preset_of())
+    *earlier, last = sorted((folder / "predictions").iterdir())
+    assert collect.main([str(folder), "--results", str(tmp_path / "whole")]) == []
+    for path in earlier:
+        path.unlink()
+    assert collect.main([str(folder), "--results", str(tmp_path / "last")]) == []
+    assert last.is_file()
+    whole, alone = (files.read_result(only(tmp_path / name)).result for name in ("whole", "last"))
+    assert alone["final_answers"] == whole["final_answers"] is not None
+
+
 def test_a_run_without_predictions_has_figures_and_no_interval(
     collect: ModuleType, files: ModuleType, write_run: WriteRun, tmp_path: Path
 ) -> None:
