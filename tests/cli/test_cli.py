@@ -18,6 +18,7 @@ from clare.cli.listing import describe, families
 from clare.cli.main import app
 from clare.methods import METHODS
 from clare.presets.load import make_experiment, preset_names, read_preset
+from clare.version import __version__
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
@@ -27,6 +28,10 @@ def invoke(*arguments: str | Path) -> Result:
     result = CliRunner().invoke(app, [str(word) for word in arguments], env={"COLUMNS": "240"}, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result
+
+
+def test_the_version_is_said() -> None:
+    assert invoke("--version").output == f"clare {__version__}\n"
 
 
 def test_every_command_is_listed() -> None:

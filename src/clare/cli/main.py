@@ -15,9 +15,9 @@ from clare.cli.own import add_own_commands
 from clare.cli.reproduce import add_reproduce_commands
 from clare.cli.sweep import add_sweep_commands
 from clare.errors import ClareError, SettingsError
+from clare.version import __version__
 
 app = typer.Typer(
-    help="Class-incremental learning on a frozen vision transformer: train, compare and look at methods.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -50,6 +50,22 @@ Seed = Annotated[
     int | None, typer.Option(help="Seed of the class order and of every draw; the preset's when left out.")
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and count them.")]
+
+
+def _say_version(is_wanted: bool) -> None:
+    """Print the version and end, if that was asked for."""
+    if is_wanted:
+        console.print(f"clare {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Say the version and end.")
+    ] = False,
+) -> None:
+    """Class-incremental learning on a frozen vision transformer: train, compare and look at methods."""
 
 
 @app.command()
