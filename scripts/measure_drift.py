@@ -8,7 +8,7 @@ the adapter: before the first task, after the first, after the last. What the ru
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,15 @@ def measure(run: RunRecord) -> dict[str, Any]:
     found = {name: renewed_accuracy(scene, values) for name, values in states_of(method).items()}
     kept = run.tasks[-1]
     found["run"] = [round(value, 4) for value in (kept.seen, *kept.per_task)]
+    figures = {
+        "final_accuracy": {name: values[0] for name, values in found.items()},
+        "per_task": {name: values[1:] for name, values in found.items()},
+    }
+    return described(run, scene, figures)
+
+
+def described(run: RunRecord, scene: Scene, figures: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of a run with all that tells where they come from."""
     clean = without_paths(run.preset)
     result = {
         "preset": clean["name"],
@@ -102,8 +111,7 @@ def measure(run: RunRecord) -> dict[str, Any]:
         "seed": clean["seed"],
         "evaluate_on": clean["stream"]["evaluate_on"],
         "num_tasks": len(run.tasks),
-        "final_accuracy": {name: values[0] for name, values in found.items()},
-        "per_task": {name: values[1:] for name, values in found.items()},
+        **figures,
         "command": reproduce_command(run),
         "environment": environment(scene.context.ranks),
         "settings": clean["method"],
@@ -112,19 +120,24 @@ def measure(run: RunRecord) -> dict[str, Any]:
     return result
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(
+    arguments: Sequence[str] | None = None,
+    measure: Callable[[RunRecord], dict[str, Any]] = measure,
+    kind: str = "drift",
+    text: str | None = __doc__,
+) -> None:
     """Measure each run that is named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--results", type=Path, default=Path("results"))
     options = parser.parse_args(arguments)
     for folder in options.runs:
         result = measure(read_run(folder))
         name = result_name(result["method"], result["changes"], result["seed"])
-        path = options.results / "drift" / str(result["evaluate_on"]) / str(result["preset"]) / name
+        path = options.results / kind / str(result["evaluate_on"]) / str(result["preset"]) / name
         write_result(path, result)
-        figures = ", ".join(f"{state} {100 * value:.1f}" for state, value in result["final_accuracy"].items())
-        print(f"{path}: {figures}", flush=True)
+        told = ", ".join(f"{state} {100 * value:.1f}" for state, value in result["final_accuracy"].items())
+        print(f"{path}: {told}", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,11 @@ from types import ModuleType
 
 import pytest
 import torch
+from measured_runs import run_of
 
-from clare.engine.context import Silence
-from clare.engine.run import run_experiment
 from clare.errors import ModelError
 from clare.methods.clare import Clare
 from clare.model.folder import load_model
-from clare.presets.load import make_experiment
 from clare.report.record import read_run
 
 ROOT = Path(__file__).parents[2]
@@ -24,12 +22,6 @@ HEAD = ("method.head.strategy=discriminant", "method.learning_rate=0.5", "method
 def drift(script: Callable[[str], ModuleType]) -> ModuleType:
     """Return the module under test."""
     return script("measure_drift")
-
-
-def run_of(preset: Path, folder: Path, method: str, *overrides: str) -> Path:
-    """Make a run and return its folder."""
-    run_experiment(make_experiment(str(preset), method, overrides), folder, Silence())
-    return folder
 
 
 def test_a_run_lies_beside_heads_that_know_all_images(drift: ModuleType, tiny_preset: Path, tmp_path: Path) -> None:
