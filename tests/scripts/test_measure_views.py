@@ -11,6 +11,8 @@ from measured_runs import run_of
 from clare.errors import ModelError
 from clare.report.record import read_run
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="session")
 def views(script: Callable[[str], ModuleType]) -> ModuleType:
@@ -40,3 +42,11 @@ def test_a_run_of_one_view_is_refused(views: ModuleType, tiny_preset: Path, tmp_
     folder = run_of(tiny_preset, tmp_path / "means", "aper-adapter", "method.head.strategy=prototype")
     with pytest.raises(ModelError, match="with prototype rows"):
         views.measure(read_run(folder))
+
+
+def test_the_documented_figures_are_those_of_the_script() -> None:
+    (path,) = (ROOT / "results/views/validation/cub200-50x4+vits14-112").iterdir()
+    found = {name: f"{100 * value:.1f} %" for name, value in json.loads(path.read_text())["final_accuracy"].items()}
+    told = f"bare features alone end at {found['bare']}, tuned ones alone at {found['tuned']}, both side by side at "
+    text = " ".join((ROOT / "docs/methods/clare-plus.md").read_text().split())
+    assert told + found["both"] in text
