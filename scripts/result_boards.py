@@ -15,7 +15,7 @@ from clare.metrics.accuracy import FloatArray
 from clare.report.groups import Group
 
 OURS = ("clare", "clare-plus")
-TOLD_BY_HEAD = ("head.form", "head.strategy", "head.read_blocks", "head.read_patches")
+TOLD_BY_HEAD = ("head.form", "head.strategy", "head.read_blocks", "head.read_patches", "head.read_centre")
 NORMAL_QUANTILE = 1.959964
 """Half the width of a 95 % interval in standard deviations."""
 

@@ -65,6 +65,18 @@ def test_parts_are_the_normalised_tokens_of_the_last_blocks(tiny_backbone: MakeB
         torch.testing.assert_close(part, F.normalize(whole, dim=1))
 
 
+@pytest.mark.parametrize(("size", "border"), [(2, 0), (4, 1), (7, 1), (8, 2)])
+def test_the_centre_is_without_a_quarter_of_the_patches_on_every_side(size: int, border: int) -> None:
+    vit = VisionTransformer(**{**SIZES, "img_size": 4 * size, "patch_size": 4}, depth=2, num_heads=2).eval()
+    images = torch.rand(3, 1, 4 * size, 4 * size, generator=torch.Generator().manual_seed(2))
+    parts = read(vit, images, 2, with_patches=True, from_centre=True).split(int(vit.num_features), dim=1)
+    found = vit.forward_intermediates(images, indices=2, return_prefix_tokens=True, norm=True, intermediates_only=True)
+    inside = slice(border, size - border)
+    expected = [part for grid, prefix in found for part in (grid[:, :, inside, inside].mean((2, 3)), prefix[:, 0])]
+    for part, whole in zip(parts, expected, strict=True):
+        torch.testing.assert_close(part, F.normalize(whole, dim=1))
+
+
 def test_the_usual_feature_comes_last(tiny_backbone: MakeBackbone) -> None:
     vit = tiny_backbone(depth=3).vit
     last = read(vit, IMAGES, 2, with_patches=True)[:, -int(vit.num_features) :]

@@ -286,6 +286,22 @@ def test_one_huge_image_is_told_of(tmp_path: Path) -> None:
     assert "padded to 20x400; set `data.store_size`" in notices[0]
 
 
+@pytest.mark.parametrize("max_waiting", [1, 2000, 1 << 26])
+def test_images_are_the_same_however_many_are_copied_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_waiting: int
+) -> None:
+    write_tree(tmp_path)
+    write_image(tmp_path / "train/ant/9.png", 9, (40, 20))
+    expected = load_dataset(folder_settings(tmp_path, store="mapped", cache=str(tmp_path / "cache"))).train
+    for file in (tmp_path / "cache").iterdir():
+        file.unlink()
+    monkeypatch.setattr("clare.data.trees.MAX_WAITING", max_waiting)
+    found = load_dataset(folder_settings(tmp_path)).train
+    everything = torch.arange(len(expected))
+    assert not found.store.is_mapped
+    assert torch.equal(found.store.batch(everything).pixels, expected.store.batch(everything).pixels)
+
+
 def test_an_image_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tree(tmp_path)
     monkeypatch.setattr("clare.data.decode.image_size", lambda path: (2, 2))

@@ -30,6 +30,7 @@ VARIANTS = [
     ("aper-adapter", "method.tuner=vpt-deep"),
     ("aper-adapter", "method.tuner=ssf"),
     ("clare", "method.head={read_blocks=2, read_patches=true}"),
+    ("clare", "method.head={read_patches=true, read_centre=true}"),
     ("clare", "method.head={strategy='quadratic', num_directions=3}"),
     ("ease", "method.bare_subspace=true"),
     ("l2p", "method.vote_at_test=true"),

@@ -32,6 +32,7 @@ HEADS = [
     ("clare", "method.head.strategy=quadratic", "method.head.num_directions=3"),
     ("clare", "method.head.strategy=quadratic", "method.head.form=linear", "method.head.read_blocks=2"),
     ("sdlora", "method.head.read_blocks=2", "method.head.read_patches=true"),
+    ("clare-plus", "method.head={read_blocks=2, read_patches=true, read_centre=true}"),
 ]
 # Without clare, whatever is installed: an import of it fails.
 SCRIPT = """

@@ -276,6 +276,11 @@ def test_class_means_are_refused_as_linear_rows() -> None:
         build_settings(HeadSettings, {"form": "linear"}, "head")
 
 
+def test_the_middle_of_patches_that_are_not_read_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no patches are read; set read_patches to true as well"):
+        build_settings(HeadSettings, {"read_centre": True}, "head")
+
+
 def test_a_learnt_scale_is_trained_with_the_rows_and_starts_anew() -> None:
     head = make_head(learnt_scale=True)
     head.open_block(3, generator(0))

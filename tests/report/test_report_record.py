@@ -47,6 +47,20 @@ def test_the_head_is_read_from_the_preset(tmp_path: Path) -> None:
     assert read_run(write_run(tmp_path / "odd", "ease", preset={"method": "ease"})).head == ""
 
 
+@pytest.mark.parametrize(
+    ("reading", "words"),
+    [
+        ({"read_blocks": 1, "read_patches": False, "read_centre": False}, "trained"),
+        ({"read_blocks": 6}, "trained, 6 blocks"),
+        ({"read_blocks": 1, "read_patches": True}, "trained, 1 block with patches"),
+        ({"read_blocks": 6, "read_patches": True, "read_centre": True}, "trained, 6 blocks with middle patches"),
+    ],
+)
+def test_heads_that_read_something_else_are_told_apart(tmp_path: Path, reading: dict[str, object], words: str) -> None:
+    method = {"name": "ease", "head": {"strategy": "trained", **reading}}
+    assert read_run(write_run(tmp_path / "run", "ease", preset={"method": method})).head == words
+
+
 def test_the_predictions_agree_with_the_record(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"))
     each = run.evaluations

@@ -50,7 +50,9 @@ def num_read(vit: VisionTransformer, num_blocks: int, with_patches: bool) -> int
     return int(vit.num_features) * num_blocks * (2 if with_patches else 1)
 
 
-def read(vit: VisionTransformer, images: Tensor, num_blocks: int, with_patches: bool) -> Tensor:
+def read(
+    vit: VisionTransformer, images: Tensor, num_blocks: int, with_patches: bool, from_centre: bool = False
+) -> Tensor:
     """Return the backbone's feature, or parts of length one from several blocks side by side, the usual one last."""
     if num_blocks == 1 and not with_patches:
         usual: Tensor = vit.forward_head(vit.forward_features(images), pre_logits=True)
@@ -63,9 +65,18 @@ def read(vit: VisionTransformer, images: Tensor, num_blocks: int, with_patches: 
         if index >= len(vit.blocks) - num_blocks:
             normal = vit.norm(tokens)
             if with_patches:
-                parts.append(mean_feature(vit, normal[:, patches]))
+                read_BND = central(vit, normal[:, patches]) if from_centre else normal[:, patches]
+                parts.append(mean_feature(vit, read_BND))
             parts.append(vit.forward_head(normal, pre_logits=True))
     return torch.cat([F.normalize(part.float(), dim=1) for part in parts], 1)
+
+
+def central(vit: VisionTransformer, patches_BND: Tensor) -> Tensor:
+    """Return the patches of an image but for a border: a quarter of them, rounded down, on every side."""
+    height, width = vit.patch_embed.grid_size
+    rows, columns = (slice(size // 4, size - size // 4) for size in (height, width))
+    num_images, _, size = patches_BND.shape
+    return patches_BND.reshape(num_images, height, width, size)[:, rows, columns].flatten(1, 2)
 
 
 def run_blocks(vit: VisionTransformer, tokens_BND: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from clare.data.cache import Decoded, StaleCache, cache_folder, fingerprint, open_or_write, read_cache
 from clare.data.decode import Decoder, Form, Room, append_all, gpu_decoder, measure, read_images
@@ -17,6 +18,8 @@ from clare.errors import DataError
 
 # A canvas this much larger than the mean image wastes most of the work on padding.
 MAX_PADDING = 4
+MAX_WAITING = 1 << 26
+"""Bytes of images that are copied at a time."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,33 @@ def _difference(root: Path, train: set[str], test: set[str]) -> str:
         if names
     ]
     return f"train and test under '{root}' have different classes: {' and '.join(only)}; give both the same folders"
+
+
+class Filler:
+    """Fills memory with images, many at a time: a copy to a GPU that other programs use waits for its turn."""
+
+    def __init__(self, flat: Tensor, folder: Path) -> None:
+        self.flat, self.folder = flat, folder
+        self.waiting: list[Tensor] = []
+        self.num_waiting = self.end = 0
+
+    def append(self, image: Tensor) -> None:
+        """Take one more image; more of them than there is room for are refused."""
+        if self.waiting and self.waiting[0].device != image.device:
+            self.flush()
+        self.waiting.append(image.reshape(-1))
+        self.num_waiting += image.numel()
+        if self.end + self.num_waiting > len(self.flat):
+            raise DataError(f"an image in '{self.folder}' grew while it was read; try again when nobody writes")
+        if self.num_waiting >= MAX_WAITING:
+            self.flush()
+
+    def flush(self) -> None:
+        """Copy what waits."""
+        if self.waiting:
+            start, self.end = self.end, self.end + self.num_waiting
+            self.flat[start : self.end].copy_(torch.cat(self.waiting))
+            self.waiting, self.num_waiting = [], 0
 
 
 class TreeReader:
@@ -105,16 +135,9 @@ class TreeReader:
             )
         # Images of different sizes end with a spare row, which is no longer than the longest side.
         flat = allocate(room.num_bytes + room.longest_side, placement, self.machine.device)
-        end = 0
-
-        def append(image: torch.Tensor) -> None:
-            nonlocal end
-            start, end = end, end + image.numel()
-            if end > room.num_bytes:
-                raise DataError(f"an image in '{files.folder}' grew while it was read; try again when nobody writes")
-            flat[start:end].copy_(image.reshape(-1))
-
-        sizes, skipped = append_all(read_images(files.paths, self.form, self.decoder), append)
+        filler = Filler(flat[: room.num_bytes], files.folder)
+        sizes, skipped = append_all(read_images(files.paths, self.form, self.decoder), filler.append)
+        filler.flush()
         return Decoded(flat[: num_store_bytes(sizes, self.form.channels)], sizes, skipped, is_mapped=False)
 
     def _labelled(self, files: Files, decoded: Decoded, placement: Placement) -> tuple[LabelledImages, int]:

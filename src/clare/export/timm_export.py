@@ -109,6 +109,7 @@ def describe(source: Source, settings: BackboneSettings) -> dict[str, Any]:
             "scale": source.scale,
             "read_blocks": head.settings.read_blocks,
             "read_patches": head.settings.read_patches,
+            "read_centre": head.settings.read_centre,
         },
         "image_size": transforms.image_size,
         "resize": transforms.resize,

@@ -42,6 +42,7 @@ class Classifier(nn.Module):
         head = config["head"]
         self.form, self.scale = str(head["form"]), float(head["scale"])
         self.num_blocks, self.with_patches = int(head["read_blocks"]), bool(head["read_patches"])
+        self.from_centre = bool(head["read_centre"])
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(config[name], dtype=torch.float32)[:, None, None])
 
@@ -58,9 +59,17 @@ class Classifier(nn.Module):
             if index >= len(vit.blocks) - self.num_blocks:
                 normal = vit.norm(tokens)
                 if self.with_patches:
-                    parts.append(vit.fc_norm(normal[:, vit.num_prefix_tokens :].mean(1)))
+                    parts.append(vit.fc_norm(self.patches(normal[:, vit.num_prefix_tokens :]).mean(1)))
                 parts.append(vit.forward_head(normal, pre_logits=True))
         return torch.cat([F.normalize(part, dim=1) for part in parts], 1)
+
+    def patches(self, tokens: Tensor) -> Tensor:
+        """Return the patches whose mean is read: all, or those without a quarter of them on every side."""
+        vit: Any = self.vit
+        height, width = vit.patch_embed.grid_size
+        top, left = (height // 4, width // 4) if self.from_centre else (0, 0)
+        inner = tokens.reshape(tokens.shape[0], height, width, -1)[:, top : height - top, left : width - left]
+        return inner.flatten(1, 2)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return a logit for each class."""

@@ -53,12 +53,14 @@ def _candidates(before_BD: Tensor, after_BD: Tensor) -> list[Drift]:
     moves = after_BD - before_BD
     centre, shift = before_BD.mean(0), moves.mean(0)
     features = before_BD - centre
-    values, vectors = torch.linalg.eigh(features.T @ features / len(features))
-    target = vectors.T @ (features.T @ (moves - shift) / len(features))
-    ridges = [values.mean() * strength for strength in STRENGTHS]
+    covariance = features.T @ features / len(features)
     # A ridge of exactly nothing could divide by nothing where all features agree.
-    floor = torch.finfo(values.dtype).tiny
-    slopes = [vectors @ (target / (values.clamp(min=0) + ridge + floor)[:, None]) for ridge in ridges]
+    unit = covariance.diagonal().mean() + torch.finfo(covariance.dtype).tiny
+    identity = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    ridges = torch.stack([unit * strength * identity for strength in STRENGTHS])
+    slopes = torch.cholesky_solve(
+        features.T @ (moves - shift) / len(features), torch.linalg.cholesky(covariance + ridges)
+    )
     return [{"centre": centre, "shift": shift, "slope": slope} for slope in [torch.zeros_like(slopes[0]), *slopes]]
 
 

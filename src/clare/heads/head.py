@@ -44,6 +44,11 @@ class HeadSettings(Settings):
     read_patches: bool = Field(
         False, description="Put the mean of the patch tokens beside the class token of each block that is read."
     )
+    read_centre: bool = Field(
+        False,
+        description="Take that mean over the middle of the image: without a quarter of the patches, rounded down, on "
+        "every side.",
+    )
     scale: float = Field(
         20.0, gt=0, le=1000, description="Factor on cosines in the training loss, and on projected scores in a softmax."
     )
@@ -87,6 +92,13 @@ class HeadSettings(Settings):
     def class_shrinkage(self) -> float:
         """Weight of the identity in the covariance of one class by itself, for which there is no rule."""
         return USUAL_SHRINKAGE if self.shrinkage == "auto" else self.shrinkage
+
+    @model_validator(mode="after")
+    def _centre_is_of_patches(self) -> "HeadSettings":
+        """Refuse the middle of patches that are not read."""
+        if self.read_centre and not self.read_patches:
+            raise ValueError("read_centre is true, but no patches are read; set read_patches to true as well")
+        return self
 
     @model_validator(mode="after")
     def _rows_fit_the_form(self) -> "HeadSettings":

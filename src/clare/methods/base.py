@@ -98,7 +98,7 @@ class Method(nn.Module, ABC):
     def bare_features(self, images: Tensor) -> Tensor:
         """Return the features of the frozen backbone alone, as the head reads them, shape (B, D)."""
         head = self.settings.head
-        return read(self.backbone, images, head.read_blocks, head.read_patches)
+        return read(self.backbone, images, head.read_blocks, head.read_patches, head.read_centre)
 
     @property
     def fixed_version(self) -> int | None:

@@ -101,7 +101,8 @@ class RunRecord:
         parts = [str(head[key]) for key in ("form", "strategy") if key in head]
         num_blocks, with_patches = int(head.get("read_blocks", 1)), bool(head.get("read_patches", False))
         if num_blocks > 1 or with_patches:
-            parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{' with patches' if with_patches else ''}")
+            patches = " with middle patches" if head.get("read_centre", False) else " with patches"
+            parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{patches if with_patches else ''}")
         return ", ".join(parts)
 
     @property
