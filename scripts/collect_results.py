@@ -18,6 +18,7 @@ from result_files import differing, overridden, refuse_paths, result_name, resul
 from clare.errors import ClareError, RunError
 from clare.files import write_json
 from clare.presets.load import make_experiment
+from clare.presets.schema import completed
 from clare.report.record import RunRecord, find_runs
 from clare.report.summary import summary_of
 
@@ -25,12 +26,15 @@ TUNED = "tune.json"
 
 
 def changes_of(run: RunRecord) -> dict[str, str]:
-    """Return what differs from the preset's own settings for the method; of a preset not found here, the overrides."""
+    """Return what differs from the preset's own settings for the method; of a preset not found here, the overrides.
+
+    A run that was made before a setting came to be had its default.
+    """
     try:
         own = make_experiment(str(run.preset["name"]), str(run.preset["method"]["name"]), seed=int(run.preset["seed"]))
     except (ClareError, KeyError, TypeError):
         return overridden(run.preset)
-    return differing(run.preset, own.model_dump(mode="json"))
+    return differing(completed(run.preset), own.model_dump(mode="json"))
 
 
 def place_of(result: dict[str, Any], results: Path) -> Path:

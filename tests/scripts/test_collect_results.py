@@ -124,6 +124,14 @@ def test_a_variant_is_named_by_what_differs_from_the_preset(
     assert only(tmp_path / "results").name == name
 
 
+def test_a_run_from_before_a_setting_had_its_default(collect: ModuleType, write_run: WriteRun, tmp_path: Path) -> None:
+    preset = make_experiment("cub200-50x4+vits14-112", "clare-plus", (), 1993).model_dump(mode="json")
+    assert preset["method"]["head"].pop("read_centre")
+    folder = write_run(tmp_path / "run", "clare-plus", preset=preset)
+    collect.main([str(folder), "--results", str(tmp_path / "results")])
+    assert only(tmp_path / "results").name == "clare-plus-head.read_centre=false-1993.json"
+
+
 def test_settings_that_a_head_does_not_look_at_name_no_variant(files: ModuleType) -> None:
     def of(strategy: str, own_share: float) -> dict[str, object]:
         return {"method": {"head": {"strategy": strategy, "own_share": own_share}}}

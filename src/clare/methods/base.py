@@ -76,7 +76,7 @@ class Method(nn.Module, ABC):
         if not (self.reads_blocks or settings.head.reads_usual):
             raise SettingsError(
                 f"the method {self.name} makes features of its own, so the head cannot read several blocks or patches; "
-                "set `method.head.read_blocks` to 1 and `method.head.read_patches` to false"
+                "set `method.head.read_blocks` to 1, `method.head.read_patches` and `method.head.read_centre` to false"
             )
         self.num_features = num_read(backbone.vit, settings.head.read_blocks, settings.head.read_patches)
         self.head: Head = make_head(self.num_features, settings.head, seed)
