@@ -277,7 +277,7 @@ def test_class_means_are_refused_as_linear_rows() -> None:
 
 
 def test_the_middle_of_patches_that_are_not_read_is_refused() -> None:
-    with pytest.raises(SettingsError, match="no patches are read; set read_patches to true as well"):
+    with pytest.raises(SettingsError, match="no patches are read; set read_patches to true or read_centre to false"):
         build_settings(HeadSettings, {"read_centre": True}, "head")
 
 
