@@ -97,7 +97,9 @@ class HeadSettings(Settings):
     def _centre_is_of_patches(self) -> "HeadSettings":
         """Refuse the middle of patches that are not read."""
         if self.read_centre and not self.read_patches:
-            raise ValueError("read_centre is true, but no patches are read; set read_patches to true or read_centre to false")
+            raise ValueError(
+                "read_centre is true, but no patches are read; set read_patches to true or read_centre to false"
+            )
         return self
 
     @model_validator(mode="after")
