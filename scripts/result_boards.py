@@ -15,7 +15,15 @@ from clare.metrics.accuracy import FloatArray
 from clare.report.groups import Group
 
 OURS = ("clare", "clare-plus")
-TOLD_BY_HEAD = ("head.form", "head.strategy", "head.read_blocks", "head.read_patches", "head.read_centre")
+TOLD_BY_HEAD = (
+    "head.form",
+    "head.strategy",
+    "head.read_blocks",
+    "head.read_patches",
+    "head.read_centre",
+    "head.read_closer",
+    "head.read_mirrored",
+)
 NORMAL_QUANTILE = 1.959964
 """Half the width of a 95 % interval in standard deviations."""
 

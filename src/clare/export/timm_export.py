@@ -110,6 +110,8 @@ def describe(source: Source, settings: BackboneSettings) -> dict[str, Any]:
             "read_blocks": head.settings.read_blocks,
             "read_patches": head.settings.read_patches,
             "read_centre": head.settings.read_centre,
+            "read_closer": head.settings.read_closer,
+            "read_mirrored": head.settings.read_mirrored,
         },
         "image_size": transforms.image_size,
         "resize": transforms.resize,

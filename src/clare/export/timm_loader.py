@@ -43,8 +43,17 @@ class Classifier(nn.Module):
         self.form, self.scale = str(head["form"]), float(head["scale"])
         self.num_blocks, self.with_patches = int(head["read_blocks"]), bool(head["read_patches"])
         self.from_centre = bool(head["read_centre"])
+        self.is_closer, self.is_mirrored = bool(head["read_closer"]), bool(head["read_mirrored"])
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(config[name], dtype=torch.float32)[:, None, None])
+
+    def looks(self, images: Tensor) -> list[Tensor]:
+        """Return the images as they are, without a border and enlarged, and both mirrored, as far as they are read."""
+        looks, size = [images], images.shape[-1]
+        if self.is_closer:
+            inner = slice(size // 14, size - size // 14)
+            looks.append(F.interpolate(images[..., inner, inner], (size, size), mode="bicubic", align_corners=False))
+        return looks + [look.flip(3) for look in looks] if self.is_mirrored else looks
 
     def features(self, images: Tensor) -> Tensor:
         """Return the feature of the last block, or parts of length one from several blocks side by side."""
@@ -73,7 +82,8 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return a logit for each class."""
-        features = self.features((images - self.mean) / self.std)
+        looks = self.looks((images - self.mean) / self.std)
+        features = torch.stack([self.features(look) for look in looks]).mean(0)
         if self.form == "cosine":
             return F.normalize(features, dim=1) @ F.normalize(self.rows, dim=1).T
         if self.form.startswith("unit-"):

@@ -57,7 +57,7 @@ class Aper(FirstTaskMethod):
         return torch.cat([self.bare_features(images), self.tuned_features(images)], dim=1)
 
     @property
-    def passes_per_image(self) -> int:
+    def passes_per_look(self) -> int:
         """Two: one bare, one tuned."""
         return 2
 

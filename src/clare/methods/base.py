@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from clare.backbones.looks import looks_at
 from clare.backbones.stages import num_read, read
 from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
@@ -75,8 +76,8 @@ class Method(nn.Module, ABC):
         self.seed = seed
         if not (self.reads_blocks or settings.head.reads_usual):
             raise SettingsError(
-                f"the method {self.name} makes features of its own, so the head cannot read several blocks or patches; "
-                "set `method.head.read_blocks` to 1, `method.head.read_patches` and `method.head.read_centre` to false"
+                f"the method {self.name} makes features of its own, so the head cannot read several blocks, patches or "
+                "looks; set `method.head.read_blocks` to 1, and all that begins with `method.head.read_` to false"
             )
         self.num_features = num_read(backbone.vit, settings.head.read_blocks, settings.head.read_patches)
         self.head: Head = make_head(self.num_features, settings.head, seed)
@@ -98,7 +99,10 @@ class Method(nn.Module, ABC):
     def bare_features(self, images: Tensor) -> Tensor:
         """Return the features of the frozen backbone alone, as the head reads them, shape (B, D)."""
         head = self.settings.head
-        return read(self.backbone, images, head.read_blocks, head.read_patches, head.read_centre)
+        # Training meets an image often, each time augmented anew: there one look is enough.
+        looks = [images] if self.training else looks_at(images, head.read_closer, head.read_mirrored)
+        parts = [read(self.backbone, look, head.read_blocks, head.read_patches, head.read_centre) for look in looks]
+        return parts[0] if len(parts) == 1 else torch.stack(parts).mean(0)
 
     @property
     def fixed_version(self) -> int | None:
@@ -142,6 +146,11 @@ class Method(nn.Module, ABC):
     @property
     def passes_per_image(self) -> int:
         """Return how often an image goes through the backbone to be classified."""
+        return self.passes_per_look * self.settings.head.num_looks
+
+    @property
+    def passes_per_look(self) -> int:
+        """Return how often an image goes through the backbone to be looked at once."""
         return 1
 
     def capacity(self) -> Capacity | None:

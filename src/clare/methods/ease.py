@@ -150,7 +150,7 @@ class Ease(Method):
             return whole_cosines(parts, self.prototypes)
 
     @property
-    def passes_per_image(self) -> int:
+    def passes_per_look(self) -> int:
         """An image goes through the backbone once for each subspace."""
         return len(self.adapters) + self.num_bare
 

@@ -118,8 +118,8 @@ class InfLora(Method):
         """Ask for the second moments of the inputs of every block's projection, augmented as in training."""
 
         def statistic(images: Tensor, _: Tensor, weights: Tensor) -> dict[str, Tensor]:
-            with self.lora.watched(weights) as moments:
-                self.features(images)
+            with self.lora.active(self.merged + self.lora.product()), self.lora.watched(weights) as moments:
+                self.backbone.forward_features(images)
             # Sums, not means: directions and shares do not depend on a factor.
             return {"moments": torch.stack(moments)}
 

@@ -54,7 +54,7 @@ class PromptedMethod(Method):
         return 0
 
     @property
-    def passes_per_image(self) -> int:
+    def passes_per_look(self) -> int:
         """One pass for the query, one with the prompts."""
         return 2
 

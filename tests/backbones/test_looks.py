@@ -1,0 +1,81 @@
+"""Further looks at an image: what they show, and that they are averaged where an image is counted or classified."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from clare.backbones.looks import enlarged_middle, looks_at, num_looks
+from clare.backbones.vit import Backbone
+from clare.errors import SettingsError
+from clare.methods.base import METHODS, Method
+from clare.settings import build_settings
+
+SIZE = 28
+
+
+def ramp(size: int) -> Tensor:
+    """Return an image whose brightness is the place in it, from 0 on the left edge to 1 on the right."""
+    return ((torch.arange(size) + 0.5) / size).expand(1, 1, size, size)
+
+
+def test_a_closer_look_leaves_out_a_fourteenth_on_every_side_and_keeps_the_size() -> None:
+    closer = enlarged_middle(ramp(280))
+    assert closer.shape == (1, 1, 280, 280)
+    # Away from the edges, where the filter has all its pixels, it is the ramp from 1/14 to 13/14.
+    expected = 1 / 14 + 12 / 14 * ramp(280)
+    torch.testing.assert_close(closer[..., 4:-4], expected[..., 4:-4], rtol=0, atol=1e-3)
+    torch.testing.assert_close(enlarged_middle(ramp(280).mT), closer.mT)
+
+
+def test_an_image_without_a_border_to_leave_out_stays_as_it_is() -> None:
+    image = torch.rand(2, 3, 13, 13, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(enlarged_middle(image), image)
+
+
+@given(st.booleans(), st.booleans())
+def test_looks_are_all_that_was_asked_for_once(closer: bool, mirrored: bool) -> None:
+    images = torch.rand(2, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    looks = looks_at(images, closer, mirrored)
+    assert len(looks) == num_looks(closer, mirrored)
+    assert looks[0] is images
+    assert all(look.shape == images.shape for look in looks)
+    assert any(torch.equal(look, images.flip(3)) for look in looks) == mirrored
+    assert any(torch.equal(look, enlarged_middle(images)) for look in looks) == closer
+    assert not any(torch.equal(one, other) for index, one in enumerate(looks) for other in looks[:index])
+
+
+def make(backbone: Backbone, name: str, **head: object) -> Method:
+    """Return a method whose head reads as told."""
+    kind = METHODS.get(name)
+    return kind(backbone, build_settings(kind.settings_type, {"head": head}, "method"), 0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("reading", [{}, {"read_blocks": 2, "read_patches": True}])
+def test_an_image_is_counted_and_classified_by_the_mean_over_its_looks(
+    tiny_backbone: Callable[..., Backbone], reading: dict[str, object]
+) -> None:
+    images = torch.rand(3, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    plain = make(tiny_backbone(depth=3), "clare", **reading).eval()
+    method = make(tiny_backbone(depth=3), "clare", **reading, read_closer=True, read_mirrored=True).eval()
+    expected = torch.stack([plain.features(look) for look in looks_at(images, closer=True, mirrored=True)]).mean(0)
+    assert torch.equal(method.features(images), expected)
+    assert (plain.passes_per_image, method.passes_per_image) == (1, 4)
+    assert torch.equal(method.train().features(images), plain.features(images)), "training looks once"
+
+
+def test_passes_are_counted_for_each_look(tiny_backbone: Callable[..., Backbone]) -> None:
+    assert make(tiny_backbone(), "aper-adapter", read_closer=True).passes_per_image == 4
+    assert make(tiny_backbone(), "aper-adapter", read_mirrored=True).passes_per_image == 4
+
+
+@pytest.mark.parametrize("name", ["l2p", "ease", "full-finetune"])
+def test_a_method_with_features_of_its_own_refuses_further_looks(
+    tiny_backbone: Callable[..., Backbone], name: str
+) -> None:
+    with pytest.raises(SettingsError, match=r"looks; set .* all that begins with `method\.head\.read_` to false"):
+        make(tiny_backbone(), name, read_closer=True)
