@@ -21,8 +21,7 @@ TOLD_BY_HEAD = (
     "head.read_blocks",
     "head.read_patches",
     "head.read_centre",
-    "head.read_closer",
-    "head.read_mirrored",
+    "head.read_looks",
 )
 NORMAL_QUANTILE = 1.959964
 """Half the width of a 95 % interval in standard deviations."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clare.backbones.looks import enlarged_middle, looks_at, num_looks
+from clare.backbones.looks import enlarged_middle, looks_at
 from clare.backbones.vit import Backbone
 from clare.errors import SettingsError
 from clare.methods.base import METHODS, Method
@@ -22,30 +22,29 @@ def ramp(size: int) -> Tensor:
     return ((torch.arange(size) + 0.5) / size).expand(1, 1, size, size)
 
 
-def test_a_closer_look_leaves_out_a_fourteenth_on_every_side_and_keeps_the_size() -> None:
-    closer = enlarged_middle(ramp(280))
+def test_a_closer_look_leaves_out_a_border_on_every_side_and_keeps_the_size() -> None:
+    closer = enlarged_middle(ramp(280), 20)
     assert closer.shape == (1, 1, 280, 280)
     # Away from the edges, where the filter has all its pixels, it is the ramp from 1/14 to 13/14.
     expected = 1 / 14 + 12 / 14 * ramp(280)
     torch.testing.assert_close(closer[..., 4:-4], expected[..., 4:-4], rtol=0, atol=1e-3)
-    torch.testing.assert_close(enlarged_middle(ramp(280).mT), closer.mT)
+    torch.testing.assert_close(enlarged_middle(ramp(280).mT, 20), closer.mT)
 
 
-def test_an_image_without_a_border_to_leave_out_stays_as_it_is() -> None:
-    image = torch.rand(2, 3, 13, 13, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(enlarged_middle(image), image)
+def test_three_looks_are_the_whole_its_middle_and_the_middle_four_sevenths() -> None:
+    images = torch.rand(2, 3, 112, 112, generator=torch.Generator().manual_seed(0))
+    whole, middle, closest = looks_at(images, 3)
+    assert whole is images
+    assert torch.equal(middle, enlarged_middle(images, 12))
+    assert torch.equal(closest, enlarged_middle(images, 24))
 
 
-@given(st.booleans(), st.booleans())
-def test_looks_are_all_that_was_asked_for_once(closer: bool, mirrored: bool) -> None:
-    images = torch.rand(2, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
-    looks = looks_at(images, closer, mirrored)
-    assert len(looks) == num_looks(closer, mirrored)
-    assert looks[0] is images
-    assert all(look.shape == images.shape for look in looks)
-    assert any(torch.equal(look, images.flip(3)) for look in looks) == mirrored
-    assert any(torch.equal(look, enlarged_middle(images)) for look in looks) == closer
-    assert not any(torch.equal(one, other) for index, one in enumerate(looks) for other in looks[:index])
+@given(st.integers(1, 16), st.integers(1, 60))
+def test_there_are_as_many_looks_as_asked_for_at_any_size(num_looks: int, size: int) -> None:
+    images = torch.rand(1, 1, size, size, generator=torch.Generator().manual_seed(0))
+    looks = looks_at(images, num_looks)
+    assert len(looks) == num_looks
+    assert all(look.shape == images.shape and look.isfinite().all() for look in looks)
 
 
 def make(backbone: Backbone, name: str, **head: object) -> Method:
@@ -61,21 +60,21 @@ def test_an_image_is_counted_and_classified_by_the_mean_over_its_looks(
 ) -> None:
     images = torch.rand(3, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
     plain = make(tiny_backbone(depth=3), "clare", **reading).eval()
-    method = make(tiny_backbone(depth=3), "clare", **reading, read_closer=True, read_mirrored=True).eval()
-    expected = torch.stack([plain.features(look) for look in looks_at(images, closer=True, mirrored=True)]).mean(0)
+    method = make(tiny_backbone(depth=3), "clare", **reading, read_looks=3).eval()
+    expected = torch.stack([plain.features(look) for look in looks_at(images, 3)]).mean(0)
     assert torch.equal(method.features(images), expected)
-    assert (plain.passes_per_image, method.passes_per_image) == (1, 4)
+    assert not torch.allclose(expected, plain.features(images))
     assert torch.equal(method.train().features(images), plain.features(images)), "training looks once"
 
 
 def test_passes_are_counted_for_each_look(tiny_backbone: Callable[..., Backbone]) -> None:
-    assert make(tiny_backbone(), "aper-adapter", read_closer=True).passes_per_image == 4
-    assert make(tiny_backbone(), "aper-adapter", read_mirrored=True).passes_per_image == 4
+    assert make(tiny_backbone(), "clare", read_looks=3).passes_per_image == 3
+    assert make(tiny_backbone(), "aper-adapter", read_looks=3).passes_per_image == 6
 
 
 @pytest.mark.parametrize("name", ["l2p", "ease", "full-finetune"])
 def test_a_method_with_features_of_its_own_refuses_further_looks(
     tiny_backbone: Callable[..., Backbone], name: str
 ) -> None:
-    with pytest.raises(SettingsError, match=r"looks; set .* all that begins with `method\.head\.read_` to false"):
-        make(tiny_backbone(), name, read_closer=True)
+    with pytest.raises(SettingsError, match=r"several blocks, patches or looks; set .*`method\.head\.read_looks` to 1"):
+        make(tiny_backbone(), name, read_looks=2)

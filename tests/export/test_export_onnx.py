@@ -32,7 +32,7 @@ VARIANTS = [
     ("clare", "method.head={read_blocks=2, read_patches=true}"),
     ("clare", "method.head={read_patches=true, read_centre=true}"),
     ("clare", "method.head={strategy='quadratic', num_directions=3}"),
-    ("clare", "method.head={read_closer=true, read_mirrored=true}"),
+    ("clare", "method.head={read_looks=3}"),
     ("ease", "method.bare_subspace=true"),
     ("l2p", "method.vote_at_test=true"),
     ("sema", "method.expandable_share=0.5"),

@@ -33,8 +33,8 @@ HEADS = [
     ("clare", "method.head.strategy=quadratic", "method.head.form=linear", "method.head.read_blocks=2"),
     ("sdlora", "method.head.read_blocks=2", "method.head.read_patches=true"),
     ("clare-plus", "method.head={read_blocks=2, read_patches=true, read_centre=true}"),
-    ("clare", "method.head={read_closer=true, read_mirrored=true}"),
-    ("inflora", "method.head={read_blocks=2, read_closer=true}"),
+    ("clare", "method.head={read_looks=3}"),
+    ("inflora", "method.head={read_blocks=2, read_looks=2}"),
 ]
 # Without clare, whatever is installed: an import of it fails.
 SCRIPT = """

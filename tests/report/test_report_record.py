@@ -54,9 +54,8 @@ def test_the_head_is_read_from_the_preset(tmp_path: Path) -> None:
         ({"read_blocks": 6}, "trained, 6 blocks"),
         ({"read_blocks": 1, "read_patches": True}, "trained, 1 block with patches"),
         ({"read_blocks": 6, "read_patches": True, "read_centre": True}, "trained, 6 blocks with middle patches"),
-        ({"read_closer": True}, "trained, looked at closer"),
-        ({"read_blocks": 6, "read_closer": True}, "trained, 6 blocks, looked at closer"),
-        ({"read_closer": True, "read_mirrored": True}, "trained, looked at closer and mirrored"),
+        ({"read_looks": 1}, "trained"),
+        ({"read_blocks": 6, "read_looks": 3}, "trained, 6 blocks, 3 looks"),
     ],
 )
 def test_heads_that_read_something_else_are_told_apart(tmp_path: Path, reading: dict[str, object], words: str) -> None:

@@ -207,11 +207,11 @@ def a_task_that_is_cut_off_leaves_the_method_as_it_was(case: Case) -> None:
 
 def it_reads_more_of_the_backbone_or_says_that_it_does_not(case: Case) -> None:
     """A head that reads two blocks and their patches works and survives saving, or is refused with what to do."""
-    places = ("patches", "centre", "closer", "mirrored")
-    words = ("method.head.read_blocks=2", *(f"method.head.read_{place}=true" for place in places))
+    reading = ("read_blocks=2", "read_patches=true", "read_centre=true", "read_looks=2")
+    words = tuple(f"method.head.{word}" for word in reading)
     if not case.kind.reads_blocks:
         refused = "it reads two blocks, and says of itself that it does not"
-        expect(SettingsError, lambda: case.method(*words), refused, r"set `method\.head\.read_blocks` to 1")
+        expect(SettingsError, lambda: case.method(*words), refused, r"set `method\.head\.read_blocks` and")
         return
     method = case.learn(case.method(*words), 0, 1)
     save_model(case.folder, method, tiny_backbone(), case.context.transforms.settings)

@@ -43,17 +43,18 @@ class Classifier(nn.Module):
         self.form, self.scale = str(head["form"]), float(head["scale"])
         self.num_blocks, self.with_patches = int(head["read_blocks"]), bool(head["read_patches"])
         self.from_centre = bool(head["read_centre"])
-        self.is_closer, self.is_mirrored = bool(head["read_closer"]), bool(head["read_mirrored"])
+        self.num_looks = int(head["read_looks"])
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(config[name], dtype=torch.float32)[:, None, None])
 
     def looks(self, images: Tensor) -> list[Tensor]:
-        """Return the images as they are, without a border and enlarged, and both mirrored, as far as they are read."""
+        """Return the images as they are, and ever closer looks at them."""
         looks, size = [images], images.shape[-1]
-        if self.is_closer:
-            inner = slice(size // 14, size - size // 14)
+        for index in range(1, self.num_looks):
+            border = round(3 / 14 * size * index / (self.num_looks - 1))
+            inner = slice(border, size - border)
             looks.append(F.interpolate(images[..., inner, inner], (size, size), mode="bicubic", align_corners=False))
-        return looks + [look.flip(3) for look in looks] if self.is_mirrored else looks
+        return looks
 
     def features(self, images: Tensor) -> Tensor:
         """Return the feature of the last block, or parts of length one from several blocks side by side."""

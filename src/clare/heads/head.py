@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from clare.backbones.looks import num_looks
 from clare.heads.drift import Drift, moved, stretched
 from clare.heads.statistics import class_means, class_sums, gaussian_factors
 from clare.settings import Settings
@@ -50,13 +49,12 @@ class HeadSettings(Settings):
         description="Take that mean over the middle of the image: without a quarter of the patches, rounded down, on "
         "every side.",
     )
-    read_closer: bool = Field(
-        False,
-        description="Average the features of an image that is classified or counted with those of its middle: without "
-        "one pixel in 14, rounded down, on every side, and enlarged.",
-    )
-    read_mirrored: bool = Field(
-        False, description="Average the features of an image that is classified or counted with those of its mirror."
+    read_looks: int = Field(
+        1,
+        ge=1,
+        le=16,
+        description="Looks at an image that is classified or counted, whose features are averaged: the whole image, "
+        "then ever closer, up to its middle four sevenths.",
     )
     scale: float = Field(
         20.0, gt=0, le=1000, description="Factor on cosines in the training loss, and on projected scores in a softmax."
@@ -95,12 +93,7 @@ class HeadSettings(Settings):
     @property
     def reads_usual(self) -> bool:
         """Whether features are what the backbone ends with at one look, as in its pretraining."""
-        return self.read_blocks == 1 and not self.read_patches and self.num_looks == 1
-
-    @property
-    def num_looks(self) -> int:
-        """How often an image is looked at to be classified or counted."""
-        return num_looks(self.read_closer, self.read_mirrored)
+        return self.read_blocks == 1 and not self.read_patches and self.read_looks == 1
 
     @property
     def class_shrinkage(self) -> float:

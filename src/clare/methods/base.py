@@ -77,7 +77,8 @@ class Method(nn.Module, ABC):
         if not (self.reads_blocks or settings.head.reads_usual):
             raise SettingsError(
                 f"the method {self.name} makes features of its own, so the head cannot read several blocks, patches or "
-                "looks; set `method.head.read_blocks` to 1, and all that begins with `method.head.read_` to false"
+                "looks; set `method.head.read_blocks` and `method.head.read_looks` to 1, "
+                "`method.head.read_patches` and `method.head.read_centre` to false"
             )
         self.num_features = num_read(backbone.vit, settings.head.read_blocks, settings.head.read_patches)
         self.head: Head = make_head(self.num_features, settings.head, seed)
@@ -100,7 +101,7 @@ class Method(nn.Module, ABC):
         """Return the features of the frozen backbone alone, as the head reads them, shape (B, D)."""
         head = self.settings.head
         # Training meets an image often, each time augmented anew: there one look is enough.
-        looks = [images] if self.training else looks_at(images, head.read_closer, head.read_mirrored)
+        looks = [images] if self.training else looks_at(images, head.read_looks)
         parts = [read(self.backbone, look, head.read_blocks, head.read_patches, head.read_centre) for look in looks]
         return parts[0] if len(parts) == 1 else torch.stack(parts).mean(0)
 
@@ -146,7 +147,7 @@ class Method(nn.Module, ABC):
     @property
     def passes_per_image(self) -> int:
         """Return how often an image goes through the backbone to be classified."""
-        return self.passes_per_look * self.settings.head.num_looks
+        return self.passes_per_look * self.settings.head.read_looks
 
     @property
     def passes_per_look(self) -> int:

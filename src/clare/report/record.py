@@ -103,9 +103,9 @@ class RunRecord:
         if num_blocks > 1 or with_patches:
             patches = " with middle patches" if head.get("read_centre", False) else " with patches"
             parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{patches if with_patches else ''}")
-        looks = [word for word in ("closer", "mirrored") if head.get(f"read_{word}", False)]
-        if looks:
-            parts.append(f"looked at {' and '.join(looks)}")
+        num_looks = int(head.get("read_looks", 1))
+        if num_looks > 1:
+            parts.append(f"{num_looks} looks")
         return ", ".join(parts)
 
     @property
