@@ -22,6 +22,8 @@ class Outer(Settings):
 
     rate: float = Field(0.1, gt=0, le=1, description="A rate.")
     strength: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field("auto", description="A number or a word.")
+    most: int | None = Field(None, ge=1, le=9, description="A number or none.")
+    is_wide: bool = Field(False, description="A choice of two.")
     inner: Inner = Field(Inner(), description="A part.")
     name: str = Field(description="Needed.")
 
@@ -39,11 +41,19 @@ def test_right_values_build_settings() -> None:
     assert settings == Outer(name="x", rate=1.0, inner=Inner(width=8))
 
 
+@pytest.mark.parametrize("key", ["rate", "strength", "most"])
+@pytest.mark.parametrize("value", [True, False])
+def test_true_and_false_are_no_numbers(key: str, value: bool) -> None:
+    message = problem({"name": "x", key: value})
+    assert message == f"the setting 'method.{key}' got {value}; it takes a number, not true or false"
+    assert build_settings(Outer, {"name": "x", "is_wide": value}, "method").is_wide is value
+
+
 def test_a_wrong_key_names_the_nearest_and_the_allowed() -> None:
     message = problem({"name": "x", "rat": 0.5})
     assert "no setting 'method.rat'" in message
     assert "did you mean 'rate'" in message
-    assert "inner, name, rate, strength" in message
+    assert "inner, is_wide, most, name, rate, strength" in message
 
 
 def test_a_wrong_key_inside_a_part_names_the_keys_of_the_part() -> None:
@@ -57,7 +67,7 @@ def test_a_wrong_key_inside_a_part_names_the_keys_of_the_part() -> None:
 def test_a_key_that_is_near_nothing_gets_no_guess() -> None:
     message = problem({"name": "x", "zzz": 1})
     assert "did you mean" not in message
-    assert "inner, name, rate, strength" in message
+    assert "inner, is_wide, most, name, rate, strength" in message
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -14,6 +14,15 @@ class Settings(BaseModel):
     """Frozen, typed, bounded values; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse true and false where a number is wanted; they would count as 1 and 0."""
+        kinds = {kind.annotation for kind in kinds_of(cls.model_fields[str(info.field_name)])}
+        if isinstance(value, bool) and kinds & {int, float, int | None, float | None}:
+            raise ValueError("it takes a number, not true or false")
+        return value
 
 
 S = TypeVar("S", bound=Settings)
