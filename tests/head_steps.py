@@ -6,14 +6,7 @@ from torch import Tensor
 
 from clare.heads.drift import Drift
 from clare.heads.solved import SolvedHead
-from clare.steps import Collect, Pass, Solve
-
-
-def found_by(step: Pass | Collect, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Return what a sweep over images with these features finds."""
-    if isinstance(step, Collect):
-        return {"values": step.function(features), "labels": labels}
-    return step.statistic(features, labels, torch.ones(len(features)))
+from clare.steps import Collect, Pass, Solve, found_in
 
 
 def finish(head: SolvedHead, features: Tensor, labels: Tensor, num_new: int) -> None:
@@ -21,7 +14,7 @@ def finish(head: SolvedHead, features: Tensor, labels: Tensor, num_new: int) -> 
     steps = head.finish(num_new)
     step = next(steps)
     assert isinstance(step, Pass | Collect)
-    solve = steps.send(found_by(step, features, labels))
+    solve = steps.send(found_in(step, features, labels))
     assert isinstance(solve, Solve)
     with pytest.raises(StopIteration):
         steps.send(solve.function())

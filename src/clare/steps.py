@@ -135,6 +135,8 @@ class Notice:
     text: str
 
 
+NUM_ROWS = 512
+"""Collected features of which a statistic sees so many at a time, as in a sweep."""
 Step = Phase | Pass | Collect | Solve | Notice
 Result = dict[str, Tensor]
 Learning = Generator[Step, Result, None]
@@ -148,3 +150,28 @@ class TaskInfo:
 
     index: int
     classes: tuple[str, ...] = field(default=())
+
+
+def answered(steps: Learning, collected: Result) -> Learning:
+    """Run steps whose sweeps over features need no sweep, since the features were collected just before."""
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, Pass | Collect) and step.of == "features" and step.view == "test":
+                result = found_in(step, collected["values"], collected["labels"])
+            else:
+                result = yield step
+            step = steps.send(result)
+    except StopIteration:
+        return
+
+
+def found_in(step: Pass | Collect, features: Tensor, labels: Tensor) -> Result:
+    """Return what a sweep over images with these features would find."""
+    if isinstance(step, Collect):
+        return {"values": step.function(features), "labels": labels}
+    sums: Result = {}
+    for rows, named in zip(torch.split(features, NUM_ROWS), torch.split(labels, NUM_ROWS), strict=True):
+        for name, part in step.statistic(rows, named, torch.ones_like(named)).items():
+            sums[name] = sums[name] + part if name in sums else part
+    return sums

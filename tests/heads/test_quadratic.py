@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from head_steps import a_drift, finish, found_by
+from head_steps import a_drift, finish
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -13,6 +13,7 @@ from clare.heads.head import HeadSettings
 from clare.heads.make import make_head as head_of
 from clare.heads.quadratic import QuadraticHead, leading_root, quadratic_rows, quadratic_scores
 from clare.heads.scatter import discriminant_rows, shrunk_covariance
+from clare.steps import found_in
 
 NUM_FEATURES, NUM_CLASSES = 5, 3
 
@@ -51,7 +52,7 @@ def test_left_to_itself_it_goes_by_how_many_images_there_are() -> None:
 
 
 def give_more(head: QuadraticHead, features: Tensor, labels: Tensor) -> None:
-    found = found_by(head.look(NUM_CLASSES), features, labels)
+    found = found_in(head.look(NUM_CLASSES), features, labels)
     head.add_samples(torch.arange(NUM_CLASSES), head.summed(found, NUM_CLASSES))
 
 

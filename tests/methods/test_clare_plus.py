@@ -12,7 +12,7 @@ from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.methods.clare_plus import ClarePlus, ClarePlusSettings
-from clare.steps import Phase, TaskInfo
+from clare.steps import Collect, Pass, Phase, TaskInfo
 
 MakeBackbone = Callable[..., Backbone]
 MakeStream = Callable[..., Stream]
@@ -92,6 +92,31 @@ def test_statistics_of_earlier_classes_follow_the_features(
         true = torch.stack([features[first.train.labels == label].mean(0) for label in range(4)])
         errors[follows] = float((method.head.means[:4] - true).norm())
     assert errors[True] < errors[False]
+
+
+@pytest.mark.parametrize("strategy", ["prototype", "aligned", "discriminant", "quadratic"])
+def test_images_are_swept_twice_and_the_rows_are_those_of_a_third_sweep(
+    strategy: str,
+    context: MakeContext,
+    tiny_backbone: MakeBackbone,
+    tiny_stream: MakeStream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head = {**ALIGNED, "strategy": strategy}
+    method, stream = make_plus(tiny_backbone(), head=head), tiny_stream()
+    moments = watch(method)
+    learn(context(), method, stream.tasks[:2])
+    sweeps = [moment.step.name for moment in moments if isinstance(moment.step, Pass | Collect)]
+    assert sweeps == ["statistics", "features before", "features after"]
+    monkeypatch.setattr("clare.methods.clare_plus.answered", lambda steps, collected: steps)
+    swept = make_plus(tiny_backbone(), head=head)
+    learn(context(), swept, stream.tasks[:2])
+    if strategy == "aligned":
+        # Its rows are trained on features that are drawn anew for each step, so their statistics are compared.
+        torch.testing.assert_close(method.head.factors, swept.head.factors)
+        torch.testing.assert_close(method.head.means, swept.head.means)
+    else:
+        torch.testing.assert_close(method.head.rows, swept.head.rows)
 
 
 def test_room_for_all_rows_is_made_before_the_first_task(tiny_backbone: MakeBackbone) -> None:

@@ -12,7 +12,7 @@ from clare.heads.contrast import Contrast
 from clare.heads.drift import fit_drift_of_parts
 from clare.methods.base import register
 from clare.methods.clare import Clare, ClareSettings
-from clare.steps import Collect, Learning, Solve, TaskInfo
+from clare.steps import Collect, Learning, Solve, TaskInfo, answered
 
 
 class ClarePlusSettings(ClareSettings):
@@ -82,7 +82,7 @@ class ClarePlus(Clare):
         size = int(self.backbone.num_features)
         drift = yield Solve("drift", lambda: fit_drift_of_parts(*moves, size))
         self.head.carry_over(drift)
-        yield from self.head.finish(len(task.classes))
+        yield from answered(self.head.finish(len(task.classes)), after)
 
     def open_rows(self, task: TaskInfo) -> Learning:
         """Draw the task's rows, and let them find their classes while the features stand still."""
