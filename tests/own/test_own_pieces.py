@@ -101,6 +101,15 @@ def test_the_users_settings_are_laid_over_ours(tmp_path: Path) -> None:
         default_settings(backbone, "clare", {"head": {"align_epochs": 0}})
 
 
+@pytest.mark.parametrize(("depth", "num_read"), [(2, 2), (8, 6)])
+def test_clare_plus_reads_several_blocks_of_photos(depth: int, num_read: int) -> None:
+    architecture = {"depth": depth, "embed_dim": 24, "num_heads": 2}
+    photo = BackboneSettings(name="vit_tiny_patch16_224", weights="random", image_size=64, architecture=architecture)
+    head = default_settings(load_backbone(photo), "clare-plus", {"head": {"own_share": 0.2}}).head
+    assert (head.strategy, head.shrinkage, head.own_share, head.read_blocks) == ("quadratic", "auto", 0.2, num_read)
+    assert default_settings(load_backbone(BackboneSettings()), "clare-plus", {}).head.read_blocks == 1
+
+
 def test_a_weights_file_says_which_backbone_it_is_for(tmp_path: Path) -> None:
     sizes = {**SIZES, "embed_dim": 192, "num_heads": 3}
     drawing = load_backbone(BackboneSettings(weights="random", architecture=sizes))

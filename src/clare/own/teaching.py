@@ -68,7 +68,7 @@ def require_rows(method: Method, action: str) -> None:
     if not keeps_only_rows(method):
         raise ModelError(
             f"the method '{method.name}' keeps more of a class than a row, so {action} is not possible with it; "
-            "use clare, finetune, linear or simplecil"
+            "use clare, clare-plus, finetune, linear or simplecil"
         )
 
 
