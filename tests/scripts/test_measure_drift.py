@@ -65,14 +65,18 @@ def test_a_run_without_claims_is_refused(drift: ModuleType, tiny_preset: Path, t
 @pytest.mark.parametrize(
     ("row", "preset", "name"),
     [
-        ("CIFAR-100, first 5 of 10 tasks", "cifar100-10x10", "stream.num_classes=50-"),
+        ("CIFAR-100, first 5 of 10 tasks", "cifar100-10x10", "head.read_looks=1,stream.num_classes=50-"),
         (
             "CIFAR-100, first 25 of 50 tasks, all patches",
             "cifar100-50x2",
-            "head.read_centre=false,head.shrinkage=0.03,stream.num_classes=50-",
+            "head.read_centre=false,head.read_looks=1,head.shrinkage=0.03,stream.num_classes=50-",
         ),
-        ("CUB-200, 10 tasks, half the rate", "cub200-10x20", "learning_rate=0.4-"),
-        ("CUB-200, 50 tasks, no patches", "cub200-50x4", "head.read_centre=false,head.read_patches=false-"),
+        ("CUB-200, 10 tasks, half the rate", "cub200-10x20", "head.read_looks=1,learning_rate=0.4-"),
+        (
+            "CUB-200, 50 tasks, no patches",
+            "cub200-50x4",
+            "head.read_centre=false,head.read_looks=1,head.read_patches=false-",
+        ),
     ],
 )
 def test_the_documented_figures_are_those_of_the_script(row: str, preset: str, name: str) -> None:

@@ -26,13 +26,11 @@ PHOTOS: dict[str, dict[str, Any]] = {
     "clare-plus": {
         "probe_epochs": 3,
         "row_epochs": 5,
-        "head": {"strategy": "quadratic", "shrinkage": "auto", "own_share": "auto"},
+        "head": {"strategy": "quadratic", "shrinkage": "auto", "own_share": "auto", "read_blocks": 6},
     },
     "simplecil": {"head": {"strategy": "prototype"}},
 }
 """Fewer epochs than the paper's 5 and 20, so that a CPU is not kept busy for hours."""
-MOST_BLOCKS = 6
-"""Blocks that clare-plus reads of photos, where the backbone has as many."""
 WIDTHS = {192: "tiny", 384: "small", 768: "base", 1024: "large"}
 
 
@@ -47,8 +45,9 @@ def default_settings(backbone: Backbone, method: str, settings: Mapping[str, Any
     chosen = DRAWINGS if is_drawing_backbone(backbone.settings) else PHOTOS
     fields = kind.settings_type.model_fields
     ours = {**chosen[""], **chosen.get(method, {})}
-    if chosen is PHOTOS and method == "clare-plus":
-        ours["head"] = {**ours["head"], "read_blocks": min(MOST_BLOCKS, len(backbone.vit.blocks))}
+    # A small backbone is read as far as it goes.
+    num_read = min(ours["head"].get("read_blocks", 1), len(backbone.vit.blocks))
+    ours["head"] = {**ours["head"], "read_blocks": num_read}
     if not _takes_aligned(kind.settings_type):
         ours.pop("head")
     values: dict[str, Any] = {key: value for key, value in ours.items() if key in fields}
