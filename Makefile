@@ -3,7 +3,15 @@ BIN := .venv/bin
 # Processes that share the tests: as many as the smallest machine has cores.
 WORKERS ?= 2
 
-.PHONY: install run test test-browser check docs results help clean
+# pip unpacks for a minute without a word, so a second voice says how far it is; it ends with the shell that began it.
+define install-with
+( while sleep 15 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
+	echo "installing: .venv holds $$(du -sh .venv | cut -f1) so far, of about 6 GB"; done ) & voice=$$!; \
+$(BIN)/pip install --progress-bar off --constraint constraints.txt --editable '.[$(1)]'; \
+status=$$?; kill $$voice; exit $$status
+endef
+
+.PHONY: install run test test-browser check docs results wheel help clean
 
 help:  ## Say what the targets do
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -33,15 +41,20 @@ results: .venv/installed  ## Write docs/results.md, its plots and the README's s
 	$(BIN)/python scripts/write_results.py
 	$(BIN)/python scripts/write_performance.py
 
+wheel: .venv/installed  ## Build the wheel into dist/
+	rm -rf build dist
+	$(BIN)/pip wheel --no-deps --wheel-dir dist .
+	rm -rf build
+
 clean:  ## Remove .venv and the demonstration's run
 	rm -rf .venv runs/quickdraw
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "clare needs Python 3.11 or newer, this is %s; run make PYTHON=/path/to/python3.11 …" % sys.version.split()[0])'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[serve]'
+	@$(call install-with,serve)
 	@touch $@
 
 .venv/tested: .venv/installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@$(call install-with,dev)
 	@touch $@
