@@ -52,7 +52,7 @@ def make(model: Path, pictures: Path, *more: str | Path) -> str:
 
 
 def test_two_lessons_are_announced_measured_and_recorded(tmp_path: Path) -> None:
-    model = tmp_path / "model"
+    model = tmp_path / "мой model"
     output = make(model, write_pictures(tmp_path / "january", "cat", "dog"))
     assert "the new model uses quickdraw-vit, the small backbone for drawings" in output
     assert f"{model}: 2 classes, 20 pictures, of which 4 are held back" in output
@@ -60,7 +60,8 @@ def test_two_lessons_are_announced_measured_and_recorded(tmp_path: Path) -> None
     assert "capacity: 100.0 % of the coordinates are free, enough for about 45 more tasks" in output
     assert "of 4 held-back pictures are named rightly" in output
     assert "capacity: 95.0 % of the coordinates are free, enough for about 44 more tasks" in output
-    assert f"next: clare predict {model} IMAGE…   clare learn {model} MORE   clare undo {model}" in output
+    typed = f"'{model}'"
+    assert f"next: clare predict {typed} IMAGE…   clare learn {typed} MORE   clare undo {typed}" in output
     write_pictures(tmp_path / "february", "bus", "van")
     output = invoke("learn", model, tmp_path / "february", "--check", tmp_path / "january")
     assert "check (%)" in output

@@ -119,9 +119,11 @@ def test_evaluate_counts_and_draws(model: Path, pictures: Path, tmp_path: Path) 
         assert min(image.size) > 300
 
 
-def test_names_change_go_and_come_back(model: Path) -> None:
+def test_names_change_go_and_come_back(model: Path, tmp_path: Path) -> None:
+    spaced = tmp_path / "a model"
+    spaced.symlink_to(model)
     before = state_bytes(read_manifest(model).state)
-    invoke("rename", model, "cat", "Katze [1] $")
+    assert f"clare undo '{spaced}' takes it back" in invoke("rename", spaced, "cat", "Katze [1] $").output
     assert "Katze [1] $" in invoke("inspect", model).output
     assert "3 classes are left" in invoke("remove", model, "dog").output
     assert "took back change 5 (remove: dog); 4 classes" in invoke("undo", model).output

@@ -1,5 +1,6 @@
 """`clare export` as a user types it."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,23 @@ def test_an_export_says_what_it_wrote_and_how_near_it_is(model: Path) -> None:
     assert "checked with plain timm on 32 embedded drawings" in words
 
 
-def test_onnx_is_the_default(model: Path) -> None:
+def test_without_a_format_only_the_packages_of_the_core_are_needed(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("onnx", "onnxruntime", "onnxscript"):
+        monkeypatch.setitem(sys.modules, name, None)
     result = CliRunner().invoke(app, ["export", str(model)], env={"COLUMNS": "300"}, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert (model.parent / "mine-timm" / "load.py").is_file()
+    with pytest.raises(ModelError, match=r"pip install 'clare\[export\]'"):
+        CliRunner().invoke(app, ["export", str(model), "--format", "onnx"], catch_exceptions=False)
+    with pytest.raises(ModelError, match="add --format onnx"):
+        CliRunner().invoke(app, ["export", str(model), "--out", "mine.onnx"], catch_exceptions=False)
+
+
+def test_onnx_says_how_it_was_checked(model: Path) -> None:
+    arguments = ["export", str(model), "--format", "onnx"]
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"}, catch_exceptions=False)
     assert result.exit_code == 0
     assert (model.parent / "mine-onnx" / "model.onnx").is_file()
     assert "checked with onnxruntime on 32 embedded drawings" in result.output

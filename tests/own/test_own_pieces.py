@@ -23,7 +23,7 @@ from clare.own.measure import evaluation_of
 from clare.own.pictures import Reader, is_split, num_held_back
 from clare.presets.load import make_experiment
 from clare.report.model_plots import capacity_figure, confusion_figure, write_figure
-from clare.report.plots import to_png
+from clare.report.plots import to_png, to_svg
 
 
 def test_a_fifth_of_each_class_is_held_back() -> None:
@@ -189,6 +189,13 @@ def pixels(figure: Figure) -> np.ndarray:
     """Draw a figure."""
     with Image.open(io.BytesIO(to_png(figure))) as image:
         return np.asarray(image.convert("RGB"))
+
+
+def test_names_that_the_font_lacks_are_drawn_without_a_word() -> None:
+    # Warnings are errors here.
+    figure = confusion_figure(["猫", "🐈", "قط", "cat"], np.eye(4).tolist())
+    assert pixels(figure).std() > 0
+    assert "猫" in to_svg(figure, "names").decode()
 
 
 def test_pictures_show_their_numbers(tmp_path: Path) -> None:

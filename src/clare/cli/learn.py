@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from statistics import median
 from types import TracebackType
 from typing import Any
@@ -203,7 +204,7 @@ def print_report(console: Console, model: TaughtModel, change: Change, checked: 
     lines = [
         f"{measured}; taught in {duration(change.report['seconds'])}",
         capacity_line(model),
-        f"next: clare predict {model.path} IMAGE…   clare learn {model.path} MORE   clare undo {model.path}",
+        "next: clare predict {0} IMAGE…   clare learn {0} MORE   clare undo {0}".format(quote(str(model.path))),
     ]
     if not change.report["is_calibrated"]:
         lines.insert(1, "'none of these' is off until two classes and four pictures were held back")

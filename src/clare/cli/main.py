@@ -209,7 +209,7 @@ def export(
     format_: Annotated[
         Literal["onnx", "timm"],
         typer.Option("--format", help="One ONNX file, or adapter and head with a loader for plain timm."),
-    ] = "onnx",
+    ] = "timm",
     out: Annotated[
         Path | None, typer.Option(help="The folder, or an .onnx file; MODEL-FORMAT beside the model when left out.")
     ] = None,

@@ -1,6 +1,7 @@
 """`clare inspect`, `undo`, `rename`, `remove` and `evaluate`."""
 
 from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
 from rich.markup import escape
@@ -104,14 +105,17 @@ def undo_command(console: Console, path: Path, wait: bool, device: str) -> None:
 def rename_command(console: Console, path: Path, old: str, new: str, wait: bool, device: str) -> None:
     """Give a class another name."""
     TaughtModel.open(path, device=device).rename(old, new, wait=wait)
-    _say(console, f"'{old}' is now '{new}'; clare undo {path} takes it back")
+    _say(console, f"'{old}' is now '{new}'; clare undo {quote(str(path))} takes it back")
 
 
 def remove_command(console: Console, path: Path, name: str, wait: bool, device: str) -> None:
     """Forget a class."""
     model = TaughtModel.open(path, device=device)
     model.remove(name, wait=wait)
-    _say(console, f"'{name}' is removed, {len(model.classes)} classes are left; clare undo {path} takes it back")
+    _say(
+        console,
+        f"'{name}' is removed, {len(model.classes)} classes are left; clare undo {quote(str(path))} takes it back",
+    )
 
 
 def evaluate_command(console: Console, path: Path, pictures: Path, plot: Path, device: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from clare.data import cifar
 from clare.data.settings import DRAWINGS, DataSettings
@@ -61,8 +62,8 @@ def count_all(experiments: Mapping[str, Experiment]) -> dict[str, Extent]:
         names = list(problems)
         first = str(problems[names[0]]).partition("; ")[0]
         raise DataError(
-            f"the data of {_listed(names)} cannot be used: {first}; `clare data {names[0]}` says where they come "
-            f"from, --set data.root=FOLDER where they are, and --preset {ALTERNATIVE} runs the experiment on "
+            f"the data of {_listed(names)} cannot be used: {first}; `clare data {quote(names[0])}` says where they "
+            f"come from, --set data.root=FOLDER where they are, and --preset {ALTERNATIVE} runs the experiment on "
             "drawings that come with the package"
         )
     return extents

@@ -52,6 +52,8 @@ def places(model: Path, format: Format, out: Path | None) -> tuple[Path, str]:
     folder = out or model.resolve().with_name(f"{model.resolve().name}-{format}")
     if format == "onnx" and folder.suffix == ".onnx":
         folder, file = folder.parent, folder.name
+    elif folder.suffix == ".onnx":
+        raise ModelError(f"{folder} names an ONNX file, and the format is {format}; add --format onnx")
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file; give --out a folder, or a name that ends in .onnx for that format")
     if folder.resolve() == model.resolve():

@@ -34,7 +34,7 @@ def export_timm(source: Source, pictures: Pictures) -> tuple[dict[str, bytes], A
     """Return the files by name, after the loader among them gave the same logits as the original."""
     settings = source.backbone.settings
     if settings is None:
-        raise ModelError("the backbone was built by hand, and timm cannot build it again by name; export to ONNX")
+        raise ModelError("the backbone was built by hand, and timm cannot build it again by name; use --format onnx")
     files = {
         "classifier.safetensors": save(portable_tensors(source.method)),
         "config.json": (json.dumps(describe(source, settings), indent=2, ensure_ascii=False) + "\n").encode(),

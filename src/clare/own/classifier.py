@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 from torch import Tensor
@@ -201,4 +202,5 @@ class Classifier:
     def _require_classes(self) -> None:
         """Refuse to guess before anything was taught."""
         if not self.method.classes:
-            raise ModelError(f"{self.path} knows no classes yet; teach it some: clare learn {self.path} PICTURES")
+            command = f"clare learn {quote(str(self.path))} PICTURES"
+            raise ModelError(f"{self.path} knows no classes yet; teach it some: {command}")

@@ -3,13 +3,16 @@
 import io
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
@@ -29,6 +32,19 @@ TEXT, SMALL = 8.0, 7.0
 MARKERS = ("o", "s", "^", "D", "v", "P", "p")
 MAX_MARKS = 25
 MAX_NUMBERED = 12
+WIDE_FONTS = (
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "WenQuanYi Micro Hei",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+    "Noto Sans Arabic",
+    "Noto Emoji",
+    "Symbola",
+)
+"""Fonts, as far as they are installed, for characters that matplotlib's own lacks."""
 
 
 def write_plots(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
@@ -173,16 +189,25 @@ def histogram_figure(histogram: Histogram) -> Figure:
 
 def to_png(figure: Figure) -> bytes:
     """Draw a figure as PNG on white."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
-    return buffer.getvalue()
+    installed = {font.name for font in fontManager.ttflist}
+    families = [*matplotlib.rcParams["font.family"], *(name for name in WIDE_FONTS if name in installed)]
+    for text in figure.findobj(Text):
+        text.set_fontfamily(families)
+    return _saved(figure, format="png", dpi=DPI, facecolor="white")
 
 
 def to_svg(figure: Figure, name: str) -> bytes:
     """Draw a figure as SVG whose text stays text; the same figure always gives the same bytes."""
-    buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        return _saved(figure, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def _saved(figure: Figure, **options: Any) -> bytes:
+    """Draw a figure; of a character that no font here has a box is shown, and nothing is said."""
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ |Matplotlib currently does not support ", UserWarning)
+        figure.savefig(buffer, **options)
     return buffer.getvalue()
 
 
