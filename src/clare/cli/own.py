@@ -32,7 +32,8 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
         model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
         pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class, or with train/ and test/.")],
         quick: Annotated[
-            bool, typer.Option("--quick", help="Class means only, no coordinates are claimed: seconds.")
+            bool,
+            typer.Option("--quick", help="Rows out of statistics alone, whatever the method would train: seconds."),
         ] = False,
         update: Annotated[
             bool, typer.Option("--update", help="Give known classes more pictures: rows and statistics only.")
@@ -45,7 +46,7 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
             typer.Option(help="For a new model: a timm name or a safetensors file; the drawing model when left out."),
         ] = None,
         method: Annotated[
-            str | None, typer.Option(help="For a new model: a method's name; clare when left out.")
+            str | None, typer.Option(help="For a new model: a method's name; frozen features (linear) when left out.")
         ] = None,
         set_: Annotated[
             list[str] | None,

@@ -52,6 +52,11 @@ class Source:
         return (0.0,) * self.backbone.channels, (1.0,) * self.backbone.channels
 
     @property
+    def inverts(self) -> bool:
+        """Whether the model sees the negative of an image whose border is bright."""
+        return self.transforms.invert == "bright-border"
+
+    @property
     def unknown_curve(self) -> dict[str, float] | None:
         """Slope, offset and threshold of the score that a picture shows none of the classes."""
         if self.calibration is None:
@@ -72,7 +77,7 @@ class Source:
 
     def inputs(self, images: ImageStore) -> Tensor:
         """Return what an exported model takes of images: resized and cropped, float32 in 0..1."""
-        transforms = self.transforms.model_copy(update={"normalise": "none"})
+        transforms = self.transforms.model_copy(update={"normalise": "none", "invert": "never"})
         plain = Transforms(transforms, self.backbone.mean, self.backbone.std)
         return plain.test(images.batch(torch.arange(len(images))))
 
