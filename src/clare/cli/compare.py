@@ -59,7 +59,7 @@ def plan(
     experiments: list[Experiment] = []
     refusals: list[tuple[str, SettingsError]] = []
     for method in methods:
-        kind = METHODS.get(method)
+        kind = METHODS.named(method)
         try:
             own = overrides_for(method, methods, overrides)
             experiments += [make_experiment(preset, method, own, seed) for seed in seeds]
