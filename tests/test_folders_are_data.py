@@ -279,3 +279,10 @@ def test_odd_names_are_shown_and_run_nothing(here: Path, run: Run, name: str) ->
     assert (code, ran(here)) == (2, [])
     assert "no folder or preset makes a file run" in said
     assert "\x1b[2J" not in said
+
+
+@pytest.mark.parametrize("command", ["compare", "sweep", "tune --trials 1"])
+def test_a_file_may_be_named_after_other_methods(here: Path, run: Run, tiny_preset: Path, command: str) -> None:
+    setting = "stream.num_classes=4"
+    code, said = run(f"{command} {tiny_preset} --methods linear,{EVIL} --set {setting} --out new")
+    assert (code, ran(here)) == (0, ["evil"]), said
