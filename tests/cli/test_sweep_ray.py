@@ -23,6 +23,7 @@ from clare.cli.ray_jobs import check_address, load_ray, resources_for, run_ray_j
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
+from clare.methods import METHODS
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 
@@ -178,6 +179,7 @@ def test_ray_repeats_what_died_and_reports_what_failed(
     assert sorted(len(setting["runs"]) for setting in written["settings"]) == [0, 1, 1]
     assert not list(out.glob(".sweep-*"))
     with contextlib.chdir(tmp_path):
+        METHODS.named("dying.py:Dying")
         for epochs in (1, 2):
             words = [f"method.epochs={epochs}"]
             straight = tmp_path / "straight" / f"dying-epochs={epochs}-seed=1"

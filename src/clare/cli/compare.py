@@ -58,8 +58,7 @@ def plan(
         raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
     experiments: list[Experiment] = []
     refusals: list[tuple[str, SettingsError]] = []
-    for method in methods:
-        kind = METHODS.get(method)
+    for method, kind in {name: METHODS.named(name) for name in methods}.items():
         try:
             own = overrides_for(method, methods, overrides)
             experiments += [make_experiment(preset, method, own, seed) for seed in seeds]

@@ -16,6 +16,7 @@ from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
+from clare.model.folder import read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
 from clare.own.defaults import DEFAULT_METHOD, named_backbone
 from clare.own.pictures import Pictures, is_split, num_held_back
@@ -114,10 +115,12 @@ def open_or_create(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], w
     """Open the model, or make it; how a model is made cannot be changed once it knows classes."""
     given = {key: value for key, value in creation.items() if value not in (None, [])}
     if (path / "model.json").exists():
-        model = TaughtModel.open(path, device=device)
-        if not given:
-            return model
-        if model.classes:
+        has_classes = bool(read_manifest(path).state["classes"])
+        if has_classes or not given:
+            model = TaughtModel.open(path, device=device, method=given.pop("method", None))
+            if not given:
+                return model
+        if has_classes:
             option = next(iter(given))
             raise SettingsError(
                 f"{path} knows classes already, and --{option} counts only for a new model; leave it out or choose "

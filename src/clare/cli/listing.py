@@ -16,8 +16,8 @@ from clare.settings import Settings, kinds_of
 FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections")
 
 
-def list_presets(console: Console, name: str | None) -> None:
-    """Print one line per preset, or all settings of one."""
+def list_presets(console: Console, name: str | None, method: str | None) -> None:
+    """Print one line per preset, or all settings of one with a method."""
     if name is None:
         table = Table("preset", "what it is", box=None, pad_edge=False)
         for preset in preset_names():
@@ -28,7 +28,9 @@ def list_presets(console: Console, name: str | None) -> None:
         console.print(table)
         console.print("\n`clare presets NAME` shows all settings of one; `clare train NAME` runs it.", highlight=False)
         return
-    console.print_json(make_experiment(name).model_dump_json())
+    if method is not None:
+        METHODS.named(method)
+    console.print_json(make_experiment(name, method).model_dump_json())
 
 
 def list_methods(console: Console, name: str | None) -> None:
@@ -42,7 +44,7 @@ def list_methods(console: Console, name: str | None) -> None:
         console.print(table)
         console.print("\n`clare methods NAME` shows all settings of one.", highlight=False)
         return
-    method = METHODS.get(name)
+    method = METHODS.named(name)
     table = Table(box=None, pad_edge=False)
     for heading in ("setting", "default", "allowed", "what it is"):
         table.add_column(heading, no_wrap=heading == "setting")

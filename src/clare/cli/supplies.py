@@ -22,6 +22,7 @@ from clare.data.inventory import differences, folder_of, layout_of, take_invento
 from clare.data.settings import DRAWINGS, DataSettings
 from clare.errors import ClareError, DataError
 from clare.hub import cache_folder
+from clare.methods import METHODS
 from clare.presets.load import make_experiment, with_backbone
 from clare.room import free_room, readable_size
 
@@ -39,14 +40,22 @@ class Supply:
 
 
 def data_command(
-    console: Console, errors: Console, preset: str, backbone: str | None, overrides: list[str], fetch: bool
+    console: Console,
+    errors: Console,
+    preset: str,
+    method: str | None,
+    backbone: str | None,
+    overrides: list[str],
+    fetch: bool,
 ) -> bool:
     """Print what the preset needs and how that stands, after fetching if asked; return whether all of it is ready."""
-    experiment = make_experiment(with_backbone(preset, backbone), None, overrides)
+    if method is not None:
+        METHODS.named(method)
+    experiment = make_experiment(with_backbone(preset, backbone), method, overrides)
     problems = _fetch_missing(console, experiment.data, experiment.backbone) if fetch else []
-    command = shlex.join(
-        ["clare", "data", with_backbone(preset, backbone), *(word for text in overrides for word in ("--set", text))]
-    )
+    chosen = [] if method is None else ["--method", method]
+    words = [*chosen, *(word for text in overrides for word in ("--set", text))]
+    command = shlex.join(["clare", "data", with_backbone(preset, backbone), *words])
     command += " --fetch"
     supplies = [data_supply(experiment.data, command), weights_supply(experiment.backbone, command)]
     title = f"[bold]{escape(experiment.name)}[/]: {escape(experiment.description)}"

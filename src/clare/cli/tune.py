@@ -15,6 +15,7 @@ from clare.cli.trials import Grid, Score, Trial, edge_of, make_grid, next_trials
 from clare.data.stream import StreamSettings, task_sizes
 from clare.errors import SettingsError
 from clare.files import write_json, write_text
+from clare.methods import METHODS
 from clare.metrics.summary import summarise
 from clare.presets.load import layers_of, make_experiment, parse_override
 from clare.presets.write import table_lines
@@ -56,6 +57,8 @@ def tune_command(
     check_processes(num_processes)
     if not methods:
         raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
+    for method in methods:
+        METHODS.named(method)
     words = validation_overrides(preset, methods[0], overrides, num_tasks)
     grids = {method: make_grid(preset, method, words, seed) for method in methods}
     name = make_experiment(preset, methods[0], words, seed).name

@@ -11,6 +11,7 @@ from clare.errors import RunError
 from clare.files import read_tensors, write_json, write_tensors
 from clare.methods.base import Snapshot
 from clare.presets.schema import completed
+from clare.registry import how_to_name, is_file_name
 from clare.steps import Phase, num_trained
 
 START: dict[str, Any] = {
@@ -78,10 +79,11 @@ class RunFolder:
         saved, came = (_settings(values) for values in (begun, preset))
         different = sorted(key for key, _ in saved.items() ^ came.items())
         if different:
-            key = different[0]
+            # The method first, since its other settings follow from it.
+            key = "method.name" if "method.name" in different else different[0]
             raise RunError(
                 f"{self.path} holds a run of another preset: {key} is {saved.get(key)} there and {came.get(key)} here; "
-                "choose another --out or remove that folder"
+                f"choose another --out or remove that folder{_naming(begun) if key == 'method.name' else ''}"
             )
 
     def _cut_record(self) -> None:
@@ -222,6 +224,15 @@ class RunFolder:
     def _checkpoint(self, name: str) -> Path:
         """Return the path of a file of the checkpoint."""
         return self.path / "checkpoint" / name
+
+
+def _naming(begun: dict[str, Any]) -> str:
+    """Say how a run goes on whose method is in a file, which its folder alone does not make run."""
+    method = begun.get("method")
+    name = str(method.get("name")) if isinstance(method, dict) else ""
+    return (
+        f"; to go on with that run, if you trust its file, {how_to_name('method', name)}" if is_file_name(name) else ""
+    )
 
 
 def _settings(preset: dict[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from clare.data.store import ImageStore
 from clare.data.transforms import Transforms, TransformSettings
 from clare.errors import ModelError
 from clare.methods.base import Method
+from clare.model.folder import Named
 from clare.model.records import Change, ClassInfo
 from clare.own.certainty import fitted_scale
 from clare.own.taught import TaughtModel
@@ -82,9 +83,9 @@ class Source:
         return plain.test(images.batch(torch.arange(len(images))))
 
 
-def open_source(folder: Path) -> Source:
+def open_source(folder: Path, method: Named = None) -> Source:
     """Read what was committed last to a model folder."""
-    model = TaughtModel.open(folder, device="cpu")
+    model = TaughtModel.open(folder, device="cpu", method=method)
     if not model.classes:
         raise ModelError(f"{folder} knows no classes yet; teach it some before it is exported")
     classes, history = tuple(model.classes), tuple(model.history)

@@ -20,6 +20,7 @@ from clare.errors import ModelError
 from clare.files import write_bytes, write_json
 from clare.methods import METHODS
 from clare.methods.base import Method, Snapshot
+from clare.registry import how_to_name, is_file_name, shown
 from clare.settings import build_settings
 
 FORMAT = 2
@@ -32,6 +33,8 @@ NUM_KEPT = 5
 NUM_TRIES = 5
 
 State = dict[str, Any]
+Named = str | type[Method] | None
+"""The method as a person names it: a name, `path/to/file.py:Class` or a class; none leaves it to the folder."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +78,19 @@ def save_model(folder: Path, method: Method, backbone: Backbone, transforms: Tra
     commit(folder, Manifest(make_state(method, backbone, transforms, name), version=1))
 
 
-def load_model(folder: Path, backbone: Backbone | None = None) -> tuple[Method, Backbone, TransformSettings]:
-    """Read a model; a backbone that was not loaded by name must be given again."""
+def load_model(
+    folder: Path, backbone: Backbone | None = None, named: Named = None
+) -> tuple[Method, Backbone, TransformSettings]:
+    """Read a model; a backbone that was not loaded by name, and a method that is in a file, must be given again."""
     manifest, tensors = read_model(folder)
-    return build_model(folder, manifest.state, tensors, backbone)
+    return build_model(folder, manifest.state, tensors, backbone, named)
 
 
 def build_model(
-    folder: Path, state: State, tensors: dict[str, Tensor], backbone: Backbone | None = None
+    folder: Path, state: State, tensors: dict[str, Tensor], backbone: Backbone | None = None, named: Named = None
 ) -> tuple[Method, Backbone, TransformSettings]:
     """Make the model of a state and its tensors."""
+    kind = method_of(folder, state, named)
     if backbone is None:
         if state["backbone"] is None:
             raise ModelError(
@@ -96,12 +102,25 @@ def build_model(
             f"{folder} was made for the backbone {state['backbone_hash']}, this one is {backbone.fingerprint}; "
             "load the same weights"
         )
-    values = dict(state["method"])
-    kind = METHODS.get(values.pop("name"))
+    values = {key: value for key, value in state["method"].items() if key != "name"}
     method = kind(backbone, build_settings(kind.settings_type, values, "method"), int(state["seed"]))
     method.restore(Snapshot(state["structure"], own_tensors(tensors)))
     method.eval()
     return method, backbone, build_settings(TransformSettings, state["transforms"], "transforms")
+
+
+def method_of(folder: Path, state: State, named: Named) -> type[Method]:
+    """Return the class of a model's method; a file runs only where a person names it, and it is the folder's own."""
+    read = str(state["method"].get("name"))
+    if named is None:
+        return METHODS.get(read, str(folder))
+    if not METHODS.is_same(read, named):
+        came = named if isinstance(named, str) else f"the class {named.__qualname__}"
+        remedy = how_to_name("method", read) if is_file_name(read) else "leave it out"
+        raise ModelError(
+            f"{folder} was made by the method {shown(read)}, and {came} was named; {remedy}, or choose another folder"
+        )
+    return METHODS.named(named, read)
 
 
 def own_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from clare.data.transforms import TransformSettings
 from clare.engine.context import Context, Listener, Silence
 from clare.errors import ModelError, nearest
 from clare.methods import METHODS
-from clare.methods.base import Snapshot
+from clare.methods.base import Method, Snapshot
 from clare.model import folder as files
 from clare.model.folder import Manifest
 from clare.model.lock import writing
@@ -42,7 +42,7 @@ class TaughtModel(Classifier):
         cls,
         path: str | Path,
         backbone: BackboneSettings | None = None,
-        method: str = DEFAULT_METHOD,
+        method: str | type[Method] = DEFAULT_METHOD,
         settings: Mapping[str, Any] | None = None,
         *,
         seed: int = 1993,
@@ -55,7 +55,8 @@ class TaughtModel(Classifier):
         if num_kept < 1:
             raise ModelError(f"{num_kept} kept states are too few; keep at least one, so that a change can be undone")
         frozen = load_backbone(backbone or BackboneSettings())
-        built = METHODS.get(method)(frozen, default_settings(frozen, method, settings or {}), seed)
+        kind = METHODS.named(method)
+        built = kind(frozen, default_settings(frozen, METHODS.name_of(kind), settings or {}), seed)
         built.prepare(None, 0)
         transforms = build_settings(TransformSettings, default_transforms(frozen), "transforms")
         memory = Memory.empty(0, 0)
@@ -71,11 +72,13 @@ class TaughtModel(Classifier):
         return cls(path, manifest, (built, frozen, transforms), memory, device)
 
     @classmethod
-    def open(cls, path: str | Path, *, device: str = "auto", backbone: Backbone | None = None) -> "TaughtModel":
-        """Read what was committed last; never waits for a teacher."""
+    def open(
+        cls, path: str | Path, *, device: str = "auto", backbone: Backbone | None = None, method: files.Named = None
+    ) -> "TaughtModel":
+        """Read what was committed last; a method in a file must be named. Never waits for a teacher."""
         path = Path(path)
         manifest, tensors = files.read_model(path)
-        parts = files.build_model(path, manifest.state, tensors, backbone)
+        parts = files.build_model(path, manifest.state, tensors, backbone, method)
         return cls(path, manifest, parts, Memory.from_tensors(tensors, len(parts[0].classes)), device)
 
     def teach(

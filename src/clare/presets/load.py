@@ -149,13 +149,13 @@ def parse_override(text: str) -> dict[str, Any]:
 def make_experiment(
     preset: str, method: str | None = None, overrides: Iterable[str] = (), seed: int | None = None
 ) -> Experiment:
-    """Resolve a preset with a method, overrides and a seed into an experiment."""
+    """Resolve a preset with a method, overrides and a seed into an experiment; a file must have been named before."""
     overrides = list(overrides)
     values = read_preset(preset)
     shared, own = _table(values, "method"), _table(values, "methods")
     name = method or str(values.pop("default_method", "clare"))
     values.pop("default_method", None)
-    kind = METHODS.get(name)
+    kind = METHODS.get(name) if method else METHODS.get(name, f"the preset '{preset}'")
     _check_methods(shared, own, kind)
     settings = {key: value for key, value in shared.items() if key in kind.settings_type.model_fields}
     values["method"] = merge(settings, _table(own, name))
