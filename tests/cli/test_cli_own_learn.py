@@ -68,7 +68,7 @@ def test_two_lessons_are_announced_measured_and_recorded(tmp_path: Path) -> None
     rows = {line.split()[0]: line.split() for line in output.splitlines() if line and line[0].islower()}
     day = TaughtModel.open(model, device="cpu").history[1].at[:10]
     assert rows["cat"][1:3] == ["1", "8"]
-    assert rows["cat"][4:6] == ["2", day]
+    assert rows["cat"][3:7] == ["about", "100.0", "2", day]
     assert rows["cat"][-1] == "10"
     assert rows["bus"][1:3] == ["2", "8"]
     assert rows["bus"][-2:] == ["-", "-"]

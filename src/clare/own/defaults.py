@@ -22,7 +22,7 @@ DRAWINGS: dict[str, dict[str, Any]] = {
     "": {"epochs": 8, "head": {"strategy": "aligned"}},
     "clare": {"probe_epochs": 3, "learning_rate": 0.2},
     "finetune": {"learning_rate": 0.05, "batch_size": 16},
-    "linear": {"head": {**STATISTICS, "read_blocks": 4, "read_patches": True}},
+    "linear": {"head": {**STATISTICS, "num_directions": 16, "read_blocks": 4, "read_patches": True}},
     "simplecil": {"head": {"strategy": "prototype"}},
 }
 """What the preset quickdraw says for every method, and for some; `linear` is the default."""
@@ -34,7 +34,7 @@ PHOTOS: dict[str, dict[str, Any]] = {
         "row_epochs": 5,
         "head": {**STATISTICS, "read_blocks": 6},
     },
-    "linear": {"head": {**STATISTICS, "read_blocks": 6, "read_patches": True, "read_looks": 3}},
+    "linear": {"head": {**STATISTICS, "num_directions": 16, "read_blocks": 6, "read_patches": True, "read_looks": 3}},
     "simplecil": {"head": {"strategy": "prototype"}},
 }
 """Fewer epochs than the paper's 5 and 20, so that a CPU is not kept busy for hours."""
