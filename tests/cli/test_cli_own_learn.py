@@ -163,6 +163,6 @@ def test_a_busy_model_is_refused_without_waiting(tmp_path: Path, fails: Callable
             ("rename", model, "cat", "x"),
             ("remove", model, "cat"),
         ):
-            assert "another process is teaching" in fails(*command, "--no-wait")
+            assert f") is teaching {model}; try again when it is done" in fails(*command, "--no-wait")
         assert "cat" in invoke("inspect", model)
     invoke("undo", model, "--no-wait")
