@@ -104,6 +104,13 @@ def test_a_manifest_that_says_something_else_is_noticed(model: Path, key: str) -
         told(model)
 
 
+def test_a_manifest_whose_digest_has_another_name_is_noticed(model: Path) -> None:
+    text = (model / "model.json").read_text()
+    (model / "model.json").write_text(text.replace(f'"{SEAL}"', '"dihest"'))
+    with pytest.raises(ModelError, match=r"model\.json is damaged: a model names no 'dihest'; restore"):
+        told(model)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

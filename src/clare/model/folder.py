@@ -23,7 +23,7 @@ from clare.locks import LOCK
 from clare.methods import METHODS
 from clare.methods.base import Method, Snapshot
 from clare.model.checks import RESTORE, checked_history, checked_state
-from clare.sealed import check_seal, digest_of, parse_json, read_bytes, read_json, seal
+from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, read_json, seal
 from clare.settings import build_settings
 
 FORMAT = 2
@@ -164,6 +164,9 @@ def read_manifest(folder: Path) -> Manifest:
         checked_state(path, {**values, "classes": [], "calibration": None})
         dated = {"classes": undated_classes(values["structure"]), "calibration": None}
         return Manifest({**{key: values[key] for key in KEYS}, **dated})
+    unknown = sorted(values.keys() - {*needed, "format", SEAL})
+    if unknown:
+        raise ModelError(f"{path} is damaged: a model names no '{unknown[0]}'; {RESTORE}")
     state = checked_state(path, {key: values[key] for key in STATE})
     return Manifest(state, *checked_history(path, values))
 
