@@ -1,6 +1,8 @@
 """`clare learn`: what it says before and after, and what careless inputs get to hear."""
 
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -152,6 +154,39 @@ def test_a_damaged_or_newer_model_is_named(tmp_path: Path, fails: Callable[..., 
     assert "cannot be read" in fails("inspect", model)
 
 
+KILLED = """
+import os, signal, sys
+from clare.cli.main import main
+
+sync, count, number = os.fsync, iter(range(1, 100)), int(sys.argv.pop())
+def counted(descriptor):
+    if next(count) == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sync(descriptor)
+os.fsync = counted
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_creation_that_was_killed_is_made_again_by_the_same_command(
+    tmp_path: Path, start_python: Callable[..., "subprocess.Popen[str]"], number: int
+) -> None:
+    # The syncs of making a model: of the tensors, of their folder, of model.json.
+    model, pictures = tmp_path / "model", write_pictures(tmp_path / "january", "cat", "dog")
+    process = start_python("-c", KILLED, "learn", model, pictures, "--quick", str(number))
+    _, messages = process.communicate()
+    assert process.returncode == -signal.SIGKILL, messages
+    left = sorted(path.name for path in model.iterdir())
+    assert ".lock" in left
+    assert "model.json" not in left
+    assert any(name.endswith(".tmp") for name in left) == (number != 2)
+    make(model, pictures, "--quick")
+    assert [info.name for info in TaughtModel.open(model, device="cpu").classes] == ["cat", "dog"]
+    assert not any(path.name.startswith(".") for path in model.iterdir())
+
+
 def test_a_busy_model_is_refused_without_waiting(tmp_path: Path, fails: Callable[..., str]) -> None:
     model, pictures = tmp_path / "model", write_pictures(tmp_path / "january", "cat", "dog")
     make(model, pictures, "--quick")
@@ -163,6 +198,6 @@ def test_a_busy_model_is_refused_without_waiting(tmp_path: Path, fails: Callable
             ("rename", model, "cat", "x"),
             ("remove", model, "cat"),
         ):
-            assert "another process is teaching" in fails(*command, "--no-wait")
+            assert f") is teaching {model}; try again when it is done" in fails(*command, "--no-wait")
         assert "cat" in invoke("inspect", model)
     invoke("undo", model, "--no-wait")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from clare.cli.jobs import Job, is_first_rank, run_jobs
+from clare.cli.jobs import Job, run_jobs
 from clare.cli.reports import print_standings, write_report
+from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.presets.load import make_experiment, overrides_for

@@ -16,7 +16,7 @@ from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
-from clare.model.folder import read_manifest
+from clare.model.folder import holds_leftovers_alone, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
 from clare.own.defaults import DEFAULT_METHOD, named_backbone
 from clare.own.pictures import Pictures, is_split, num_held_back
@@ -126,7 +126,7 @@ def open_or_create(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], w
                 f"{path} knows classes already, and --{option} counts only for a new model; leave it out or choose "
                 "another folder"
             )
-    elif path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+    elif path.exists() and not (path.is_dir() and holds_leftovers_alone(path)):
         raise SettingsError(f"{path} is there and is no model folder; choose another name for the model")
     if mode == "update":
         raise SettingsError(f"{path} knows no classes that could get more pictures; leave out --update")

@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from clare.cli.compare import check_processes, parse_seeds
-from clare.cli.jobs import Job, is_first_rank, run_jobs
+from clare.cli.jobs import Job, run_jobs
+from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.experiments import efficiency, figure1
 from clare.experiments.catalogue import find_study

@@ -8,8 +8,9 @@ from rich.console import Console
 
 from clare.cli.compare import check_processes, head_of
 from clare.cli.grid import Point, make_points, parse_axes
-from clare.cli.jobs import Job, Reasons, is_first_rank, num_processes_for, run_jobs
+from clare.cli.jobs import Job, Reasons, num_processes_for, run_jobs
 from clare.cli.ray_jobs import run_ray_jobs
+from clare.engine.ranks import is_first_rank
 from clare.metrics.summary import summarise
 from clare.presets.schema import Experiment
 from clare.report.record import read_run

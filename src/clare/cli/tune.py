@@ -10,9 +10,10 @@ from typing import Any
 from rich.console import Console
 
 from clare.cli.compare import check_processes
-from clare.cli.jobs import Job, Reasons, is_first_rank, run_jobs
+from clare.cli.jobs import Job, Reasons, run_jobs
 from clare.cli.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
 from clare.data.stream import StreamSettings, task_sizes
+from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.files import write_json, write_text
 from clare.methods import METHODS

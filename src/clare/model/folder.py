@@ -1,12 +1,13 @@
 """The model folder: safetensors for tensors, JSON for the rest, committed by the rename of model.json.
 
 model.json holds the state of the model (STATE), the number of its last change, the history, and the names of the files
-of the states before the last changes. Files of tensors and of kept states are named by what they hold and never change.
+of the states before the last changes. Files of tensors and of kept states are named by what they hold and never change;
+model.json carries a digest of itself, unless an older release wrote it.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from clare.backbones.vit import Backbone, BackboneSettings, load_backbone
 from clare.data.transforms import TransformSettings
 from clare.errors import ModelError
 from clare.files import write_bytes, write_json
+from clare.locks import LOCK
 from clare.methods import METHODS
 from clare.methods.base import Method, Snapshot
+from clare.model.checks import RESTORE, checked_history, checked_state
 from clare.registry import how_to_name, is_file_name, shown
+from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, read_json, seal
 from clare.settings import build_settings
 
 FORMAT = 2
@@ -29,6 +33,9 @@ EXTRA = "taught."
 """How the names of tensors begin that are not the method's own."""
 KEYS = ("method", "seed", "structure", "backbone", "backbone_hash", "transforms", "tensors")
 STATE = (*KEYS, "classes", "calibration")
+MANIFEST = "model.json"
+TENSORS, KEPT, TEMPORARY = "tensors-*.safetensors", "state-*.json", ".*.tmp"
+"""Names of the other files of a folder."""
 NUM_KEPT = 5
 NUM_TRIES = 5
 
@@ -104,7 +111,7 @@ def build_model(
         )
     values = {key: value for key, value in state["method"].items() if key != "name"}
     method = kind(backbone, build_settings(kind.settings_type, values, "method"), int(state["seed"]))
-    method.restore(Snapshot(state["structure"], own_tensors(tensors)))
+    restored(folder, method, Snapshot(state["structure"], own_tensors(tensors)))
     method.eval()
     return method, backbone, build_settings(TransformSettings, state["transforms"], "transforms")
 
@@ -121,6 +128,16 @@ def method_of(folder: Path, state: State, named: Named) -> type[Method]:
             f"{folder} was made by the method {shown(read)}, and {came} was named; {remedy}, or choose another folder"
         )
     return METHODS.named(named, read)
+
+
+def restored(folder: Path, method: Method, snapshot: Snapshot) -> None:
+    """Put a method where a folder says, whose structure may be no such method's."""
+    try:
+        method.restore(snapshot)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"the structure that {folder} names does not fit the method {method.name} ({error!r}); {RESTORE}"
+        ) from error
 
 
 def own_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -145,26 +162,32 @@ def read_model(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read model.json and check its format."""
-    path = folder / "model.json"
+    path = folder / MANIFEST
     if not path.is_file():
         raise ModelError(f"{folder} holds no model: model.json is missing; give the folder that was saved")
-    values = _read_json(path)
+    values = read_json(path, ModelError, RESTORE)
     if not isinstance(values, dict) or "format" not in values:
-        raise ModelError(f"{path} is not a model's manifest: it names no format; restore the folder from a copy")
+        raise ModelError(f"{path} is not a model's manifest: it names no format; {RESTORE}")
     if values["format"] not in range(OLDEST_FORMAT, FORMAT + 1):
         raise ModelError(
             f"{folder} has format {values['format']}, this version reads {OLDEST_FORMAT} to {FORMAT}; "
             "install a newer clare"
         )
+    # Only now: a newer format may have another way to tell of damage.
+    check_seal(path, values, ModelError, RESTORE)
     needed = KEYS if values["format"] == OLDEST_FORMAT else (*STATE, "version", "history", "kept", "num_kept")
     missing = [key for key in needed if key not in values]
     if missing:
-        raise ModelError(f"{path} does not name {', '.join(missing)}; restore the folder from a copy")
+        raise ModelError(f"{path} does not name {', '.join(missing)}; {RESTORE}")
     if values["format"] == OLDEST_FORMAT:
+        checked_state(path, {**values, "classes": [], "calibration": None})
         dated = {"classes": undated_classes(values["structure"]), "calibration": None}
         return Manifest({**{key: values[key] for key in KEYS}, **dated})
-    state = {key: values[key] for key in STATE}
-    return Manifest(state, int(values["version"]), values["history"], values["kept"], int(values["num_kept"]))
+    unknown = sorted(values.keys() - {*needed, "format", SEAL})
+    if unknown:
+        raise ModelError(f"{path} is damaged: a model names no '{unknown[0]}'; {RESTORE}")
+    state = checked_state(path, {key: values[key] for key in STATE})
+    return Manifest(state, *checked_history(path, values))
 
 
 def commit(folder: Path, manifest: Manifest) -> None:
@@ -177,12 +200,28 @@ def commit(folder: Path, manifest: Manifest) -> None:
         "num_kept": manifest.num_kept,
         "kept": manifest.kept,
     }
-    write_json(folder / "model.json", values)
+    write_json(folder / MANIFEST, seal(values))
     named = {manifest.state["tensors"], *(name for kept in manifest.kept for name in kept.values())}
-    for pattern in ("tensors-*.safetensors", "state-*.json", ".*.tmp"):
+    for pattern in (TENSORS, KEPT, TEMPORARY):
         for path in folder.glob(pattern):
             if path.name not in named:
                 path.unlink(missing_ok=True)
+
+
+def holds_leftovers_alone(folder: Path) -> bool:
+    """Tell whether a folder holds nothing, or only what a process left that was killed while it made a model."""
+    names = [path.name for path in folder.iterdir()]
+    rest = [name for name in names if name != LOCK and not fnmatch(name, TEMPORARY)]
+    # Making a model writes one file of tensors before model.json. More files are a model that has lost its model.json.
+    return len(rest) <= 1 and all(fnmatch(name, TENSORS) for name in rest)
+
+
+def has_whole_model(folder: Path) -> bool:
+    """Tell whether there is a model in a folder; refuse one that is damaged."""
+    if not folder.exists() or (folder.is_dir() and holds_leftovers_alone(folder)):
+        return False
+    read_model(folder)
+    return True
 
 
 def advance(folder: Path, manifest: Manifest, state: State, change: dict[str, Any]) -> Manifest:
@@ -199,9 +238,10 @@ def advance(folder: Path, manifest: Manifest, state: State, change: dict[str, An
 def step_back(folder: Path, manifest: Manifest, change: dict[str, Any]) -> Manifest:
     """Commit the state before the last change again, byte for byte."""
     path = folder / manifest.kept[-1]["state"]
-    state = _read_json(path)
-    if path.name != f"state-{_digest(state_bytes(state))}.json":
-        raise ModelError(f"{path} is damaged: its content does not fit its name; restore the folder from a copy")
+    data = read_bytes(path, ModelError, RESTORE)
+    if path.name != f"state-{_digest(data)}.json":
+        raise ModelError(f"{path} is damaged: its content does not fit its name; {RESTORE}")
+    state = checked_state(path, parse_json(path, data, ModelError, RESTORE))
     read_tensors(folder / state["tensors"])
     previous = replace(
         manifest, state=state, version=change["number"], history=[*manifest.history, change], kept=manifest.kept[:-1]
@@ -225,7 +265,7 @@ def write_state_tensors(folder: Path, tensors: dict[str, Tensor]) -> str:
 
 def _digest(data: bytes) -> str:
     """Return a short hash."""
-    return hashlib.sha256(data).hexdigest()[:16]
+    return digest_of(data)[:16]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -233,16 +273,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         data = path.read_bytes()
         if f"tensors-{_digest(data)}.safetensors" != path.name:
-            raise ModelError(f"{path} is damaged: its content does not fit its name; restore the folder from a copy")
+            raise ModelError(f"{path} is damaged: its content does not fit its name; {RESTORE}")
         tensors: dict[str, Tensor] = load(data)
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"the tensors {path} cannot be read ({error}); restore the folder from a copy") from error
+        raise ModelError(f"the tensors {path} cannot be read ({error}); {RESTORE}") from error
     return tensors
-
-
-def _read_json(path: Path) -> Any:
-    """Read a JSON file of the folder."""
-    try:
-        return json.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise ModelError(f"{path} is not valid JSON ({error}); restore the folder from a copy") from error

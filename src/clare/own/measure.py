@@ -61,7 +61,7 @@ def kept_counts(known: Sequence[str], memory: Memory, logits_NK: Tensor, feature
     """Count, for each class of which held-back features are kept, how many of them get this class's name."""
     is_right = logits_NK.argmax(1) == memory.labels
     found: Counts = {}
-    for place in memory.labels.unique().tolist():
+    for place in sorted(set(memory.labels.tolist())):
         own = memory.labels == place
         found[known[place]] = {
             "num_held_back": int(own.sum()),

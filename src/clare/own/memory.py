@@ -74,7 +74,7 @@ class Memory:
     def drifted(self, drift: Drift) -> "Memory":
         """Move the held-back features of all classes to where a task's training took them, by an estimate."""
         estimated = self.estimated.clone()
-        estimated[self.labels.unique()] = True
+        estimated[self.labels] = True
         return replace(self, held=as_kept(moved(self.held, drift)), estimated=estimated)
 
     def added(self, places: Tensor, counts: Tensor) -> "Memory":
@@ -85,7 +85,7 @@ class Memory:
         """Add features of held-back pictures; of each class the newest are kept."""
         held, labels = torch.cat([self.held, as_kept(held)]), torch.cat([self.labels, labels])
         most = num_held(held.shape[1])
-        newest = [(labels == label).nonzero().squeeze(1)[-most:] for label in labels.unique()]
+        newest = [(labels == label).nonzero().squeeze(1)[-most:] for label in sorted(set(labels.tolist()))]
         chosen = torch.cat(newest).sort().values if newest else labels[:0]
         return replace(self, held=held[chosen], labels=labels[chosen])
 
