@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from clare.cli.tune import tuned_preset
 from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.presets.load import backbone_names, make_experiment, preset_names, read_preset, with_backbone
+from clare.runner.tune import tuned_preset
 
 
 @pytest.mark.parametrize("backbone", backbone_names())

@@ -26,7 +26,7 @@ def add_data_commands(app: typer.Typer, console: Console, errors: Console) -> No
         ] = None,
     ) -> None:
         """Say which data and weights a preset needs, what of it is here, where the rest comes from, and fetch it."""
-        from clare.cli.supplies import data_command
+        from clare.runner.supplies import data_command
 
         if not data_command(console, errors, preset, backbone, set_ or [], fetch):
             raise typer.Exit(1)

@@ -111,8 +111,8 @@ def compare(
     skip_bad_images: SkipBad = False,
 ) -> None:
     """Run several methods over the same stream and compare them in tables, plots and one page."""
-    from clare.cli.compare import compare_command, parse_seeds
     from clare.presets.load import with_backbone
+    from clare.runner.compare import compare_command, parse_seeds
 
     overrides, all_seeds = _overrides(set_, skip_bad_images), parse_seeds(seeds, seed)
     layered = with_backbone(preset, backbone)
@@ -134,8 +134,8 @@ def tune(
     skip_bad_images: SkipBad = False,
 ) -> None:
     """Choose settings on validation images, with equally many trials for every method, and write a tuned preset."""
-    from clare.cli.tune import tune_command
     from clare.presets.load import with_backbone
+    from clare.runner.tune import tune_command
 
     overrides, layered = _overrides(set_, skip_bad_images), with_backbone(preset, backbone)
     _leave_if(tune_command(console, layered, _names(methods), trials, overrides, seed, tasks, out, jobs))

@@ -37,7 +37,7 @@ def add_reproduce_commands(app: typer.Typer, console: Console, errors: Console) 
         ] = None,
     ) -> None:
         """Repeat a table or figure of the paper, on its data or on others, and write it beside the paper's numbers."""
-        from clare.cli.reproduction import Wish, reproduce_command
+        from clare.runner.reproduction import Wish, reproduce_command
 
         wish = Wish(experiment, preset, backbone, seeds, set_ or [], out)
         problems = reproduce_command(console, wish, jobs, plan)

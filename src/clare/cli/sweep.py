@@ -58,9 +58,9 @@ def add_sweep_commands(app: typer.Typer, console: Console, errors: Console) -> N
         ] = False,
     ) -> None:
         """Run every combination of listed settings with every seed, and rank them; the same command goes on."""
-        from clare.cli.compare import parse_seeds
-        from clare.cli.sweep_run import sweep_command
         from clare.presets.load import with_backbone
+        from clare.runner.compare import parse_seeds
+        from clare.runner.sweep import sweep_command
 
         if ray is not None and jobs is not None:
             raise SettingsError(

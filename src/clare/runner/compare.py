@@ -6,16 +6,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from clare.cli.jobs import Job, is_first_rank, run_jobs
-from clare.cli.reports import print_standings, write_report
 from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.presets.load import make_experiment, overrides_for
 from clare.presets.schema import Experiment
 from clare.report.groups import rank
 from clare.report.record import read_run
-from clare.report.standings import Failure
+from clare.report.standings import Failure, print_standings
 from clare.report.tables import task_table
+from clare.report.write import write_report
+from clare.runner.jobs import Job, is_first_rank, run_jobs
 
 
 def compare_command(

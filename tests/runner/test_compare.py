@@ -14,12 +14,12 @@ import pytest
 from run_outcome import outcome
 from typer.testing import CliRunner, Result
 
-from clare.cli.compare import check_processes, parse_seeds
 from clare.cli.main import app
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
 from clare.presets.load import make_experiment
+from clare.runner.compare import check_processes, parse_seeds
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
 
@@ -121,7 +121,7 @@ def test_a_finished_matrix_is_not_run_again(tiny_preset: Path, tmp_path: Path, m
     def refuse(*_: object) -> None:
         raise AssertionError("a finished run was started")
 
-    monkeypatch.setattr("clare.cli.jobs.run_experiment", refuse)
+    monkeypatch.setattr("clare.runner.jobs.run_experiment", refuse)
     assert invoke(*command).exit_code == 0
     assert invoke(*command, "--jobs", "2").exit_code == 0
 

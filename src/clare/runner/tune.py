@@ -9,9 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from clare.cli.compare import check_processes
-from clare.cli.jobs import Job, Reasons, is_first_rank, run_jobs
-from clare.cli.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
 from clare.data.stream import StreamSettings, task_sizes
 from clare.errors import SettingsError
 from clare.files import write_json, write_text
@@ -20,6 +17,9 @@ from clare.presets.load import layers_of, make_experiment, parse_override
 from clare.presets.write import table_lines
 from clare.report.record import read_run
 from clare.report.tables import Sheet, percent, to_rich
+from clare.runner.compare import check_processes
+from clare.runner.jobs import Job, Reasons, is_first_rank, run_jobs
+from clare.runner.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
 
 
 @dataclass(frozen=True)
