@@ -10,7 +10,7 @@ import clare
 
 ROOT = Path(clare.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-FOUNDATION = {"errors", "files", "hub", "registry", "room", "seeds", "settings", "steps", "version"}
+FOUNDATION = {"errors", "files", "hub", "index", "registry", "room", "seeds", "settings", "steps", "version"}
 OUTER = {
     "methods",
     "engine",

@@ -75,9 +75,9 @@ def test_methods_are_listed_by_family() -> None:
     assert headings[:2] == ["references", "adapters"]
     for family, kinds in found.items():
         start = lines.index(family) + 1
-        assert [line.split()[0] for line in lines[start : start + len(kinds)]] == [kind.name for kind in kinds]
-    assert "simplecil" in [kind.name for kind in found["references"]]
-    assert "clare" in [kind.name for kind in found["adapters"]]
+        assert [line.split()[0] for line in lines[start : start + len(kinds)]] == [kind["name"] for kind in kinds]
+    assert "simplecil" in [kind["name"] for kind in found["references"]]
+    assert "clare" in [kind["name"] for kind in found["adapters"]]
 
 
 @pytest.mark.parametrize("name", list(METHODS))

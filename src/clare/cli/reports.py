@@ -8,7 +8,6 @@ from clare.report.groups import rank
 from clare.report.record import find_runs
 from clare.report.standings import print_standings
 from clare.report.tables import comparison_table, task_table
-from clare.report.write import write_report
 
 
 def show_command(console: Console, paths: list[Path]) -> None:
@@ -24,6 +23,9 @@ def show_command(console: Console, paths: list[Path]) -> None:
 
 def report_command(console: Console, paths: list[Path], out: Path) -> None:
     """Write page, figures, tables and summary of some runs."""
+    # It brings matplotlib, which tables do without.
+    from clare.report.write import write_report
+
     runs = find_runs(paths)
     page = write_report(runs, out, None, "Continual learning report", rank(runs), [])
     console.print(f"report: {page}", soft_wrap=True, highlight=False)

@@ -1,18 +1,22 @@
-"""From a preset's file and the user's overrides to an experiment."""
+"""From a preset's file and the user's overrides to an experiment.
+
+Methods are imported where one is asked for, since they bring torch: reading presets takes no time.
+"""
 
 import tomllib
 from collections.abc import Container, Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clare.data.settings import DATASETS
 from clare.errors import SettingsError, nearest
-from clare.methods import METHODS
-from clare.methods.base import Method
-from clare.presets.schema import Experiment
+from clare.presets.schema import Experiment, Setup
 from clare.registry import is_file_name
 from clare.settings import build_settings
+
+if TYPE_CHECKING:
+    from clare.methods.base import Method
 
 BACKBONES = "backbones"
 """Folder of the presets that hold a backbone and what goes with it."""
@@ -150,6 +154,8 @@ def make_experiment(
     preset: str, method: str | None = None, overrides: Iterable[str] = (), seed: int | None = None
 ) -> Experiment:
     """Resolve a preset with a method, overrides and a seed into an experiment."""
+    from clare.methods import METHODS
+
     overrides = list(overrides)
     values = read_preset(preset)
     shared, own = _table(values, "method"), _table(values, "methods")
@@ -169,8 +175,19 @@ def make_experiment(
     return build_settings(Experiment, values, "")
 
 
+def make_setup(preset: str, overrides: Iterable[str] = ()) -> Setup:
+    """Resolve all of a preset but its method, whose settings are passed over."""
+    values = read_preset(preset)
+    for override in overrides:
+        values = merge(values, _checked(parse_override(override), ()))
+    sections = {key: value for key, value in values.items() if key not in ("method", "methods", "default_method")}
+    return build_settings(Setup, sections, "")
+
+
 def overrides_for(method: str, methods: Iterable[str], overrides: Iterable[str]) -> list[str]:
     """Leave out settings that this method does not have and another of these methods has."""
+    from clare.methods import METHODS
+
     known = {field for other in methods for field in METHODS.get(other).settings_type.model_fields}
     foreign = known - METHODS.get(method).settings_type.model_fields.keys()
     return [override for override in overrides if _method_key(override) not in foreign]
@@ -190,8 +207,10 @@ def _table(values: dict[str, Any], key: str) -> dict[str, Any]:
     return section
 
 
-def _check_methods(shared: dict[str, Any], own: dict[str, Any], chosen: type[Method]) -> None:
+def _check_methods(shared: dict[str, Any], own: dict[str, Any], chosen: "type[Method]") -> None:
     """Refuse shared settings that no method has, and sections of methods that do not exist."""
+    from clare.methods import METHODS
+
     kinds = [chosen, *(METHODS.get(name) for name in METHODS)]
     known = {field for kind in kinds for field in kind.settings_type.model_fields}
     for key in sorted(shared.keys() - known):
