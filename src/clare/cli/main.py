@@ -107,7 +107,9 @@ def compare(
         str | None, typer.Option(help="Several seeds, separated by commas: every method runs with each of them.")
     ] = None,
     jobs: Jobs = 1,
-    out: Annotated[Path | None, typer.Option(help="The folder for all runs; runs/PRESET when left out.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for this comparison alone; one under runs/ when left out.")
+    ] = None,
     skip_bad_images: SkipBad = False,
 ) -> None:
     """Run several methods over the same stream and compare them in tables, plots and one page."""

@@ -4,10 +4,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from clare.errors import RunError
 from clare.report.groups import rank
 from clare.report.record import find_runs
 from clare.report.standings import print_standings
 from clare.report.tables import comparison_table, task_table
+from clare.runner.comparison import FILE as COMPARISON
 
 
 def show_command(console: Console, paths: list[Path]) -> None:
@@ -26,6 +28,8 @@ def report_command(console: Console, paths: list[Path], out: Path) -> None:
     # It brings matplotlib, which tables do without.
     from clare.report.write import write_report
 
+    if (out / COMPARISON).exists():
+        raise RunError(f"{out} belongs to a `clare compare`, whose page this would replace; choose another --out")
     runs = find_runs(paths)
     page = write_report(runs, out, None, "Continual learning report", rank(runs), [])
     console.print(f"report: {page}", soft_wrap=True, highlight=False)
