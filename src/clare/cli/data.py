@@ -5,11 +5,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from clare.cli.words import BACKBONE, MACHINE
+
 
 def add_data_commands(app: typer.Typer, console: Console, errors: Console) -> None:
     """Add `clare data`."""
 
-    @app.command()
+    @app.command(rich_help_panel=MACHINE)
     def data(
         preset: Annotated[
             str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")
@@ -17,9 +19,7 @@ def add_data_commands(app: typer.Typer, console: Console, errors: Console) -> No
         fetch: Annotated[
             bool, typer.Option("--fetch", help="Download what is missing, or unpack what you have downloaded.")
         ] = False,
-        backbone: Annotated[
-            str | None, typer.Option(help="A backbone laid over the preset: a name or the path of a TOML file.")
-        ] = None,
+        backbone: Annotated[str | None, typer.Option(help=f"Lay a backbone over the preset: {BACKBONE}.")] = None,
         set_: Annotated[
             list[str] | None,
             typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as data.root=/mnt; repeatable."),

@@ -14,6 +14,7 @@ from clare.cli.data import add_data_commands
 from clare.cli.own import add_own_commands
 from clare.cli.reproduce import add_reproduce_commands
 from clare.cli.sweep import add_sweep_commands
+from clare.cli.words import BACKBONE, EXPERIMENTS, MACHINE, OWN
 from clare.errors import ClareError, SettingsError
 from clare.version import __version__
 
@@ -24,15 +25,16 @@ app = typer.Typer(
 )
 console = Console()
 errors = Console(stderr=True)
-add_data_commands(app, console, errors)
+# The help shows the groups in the order of their first commands.
 add_own_commands(app, console, errors)
 add_sweep_commands(app, console, errors)
 add_reproduce_commands(app, console, errors)
+add_data_commands(app, console, errors)
 
 Preset = Annotated[str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")]
 Backbone = Annotated[
     str | None,
-    typer.Option(help="Lay a backbone over the preset: a name (see `clare presets`) or the path of a TOML file."),
+    typer.Option(help=f"Lay a backbone over the preset: {BACKBONE}."),
 ]
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold runs.", show_default=False)]
 Overrides = Annotated[
@@ -68,7 +70,7 @@ def options(
     """Class-incremental learning on a frozen vision transformer: train, compare and look at methods."""
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def train(
     preset: Preset,
     method: Annotated[
@@ -96,7 +98,7 @@ def train(
     )
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def compare(
     preset: Preset,
     methods: Methods,
@@ -122,7 +124,7 @@ def compare(
     _leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def tune(
     preset: Preset,
     methods: Methods,
@@ -143,7 +145,7 @@ def tune(
     _leave_if(tune_command(console, layered, _names(methods), trials, overrides, seed, tasks, out, jobs))
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def presets(name: Annotated[str | None, typer.Argument(help="Show all settings of this preset.")] = None) -> None:
     """List the presets, or show one with every setting."""
     from clare.cli.listing import list_presets
@@ -151,7 +153,7 @@ def presets(name: Annotated[str | None, typer.Argument(help="Show all settings o
     list_presets(console, name)
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def methods(name: Annotated[str | None, typer.Argument(help="Show all settings of this method.")] = None) -> None:
     """List the methods, or show one with every setting, its default, its bounds and what it means."""
     from clare.cli.listing import list_methods
@@ -159,7 +161,7 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all settings o
     list_methods(console, name)
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def check_method(
     method: Annotated[str, typer.Argument(help="A method's name (see `clare methods`), or path/to/file.py:Class.")],
 ) -> None:
@@ -169,7 +171,7 @@ def check_method(
     raise typer.Exit(check_command(console, method))
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def show(runs: Runs) -> None:
     """Print the tables of runs: accuracy after each task, and how runs differ."""
     from clare.cli.reports import show_command
@@ -177,7 +179,7 @@ def show(runs: Runs) -> None:
     show_command(console, runs)
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")]) -> None:
     """Write one self-contained page about runs, its figures as PNG and SVG, and its numbers as JSON and Markdown."""
     from clare.cli.reports import report_command
@@ -185,7 +187,7 @@ def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the pa
     report_command(console, runs, out)
 
 
-@app.command()
+@app.command(rich_help_panel=MACHINE)
 def doctor() -> None:
     """Check that everything clare needs is installed and works together, and say what to do if not."""
     from clare.cli.doctor import doctor_command
@@ -193,7 +195,7 @@ def doctor() -> None:
     raise typer.Exit(doctor_command(console))
 
 
-@app.command()
+@app.command(rich_help_panel=MACHINE)
 def pretrain(
     out: Annotated[Path, typer.Option(help="File for the weights, ending in .safetensors.")],
     set_: Overrides = None,
@@ -205,7 +207,7 @@ def pretrain(
     pretrain_command(console, out, set_ or [], device)
 
 
-@app.command()
+@app.command(rich_help_panel=OWN)
 def export(
     model: Annotated[Path, typer.Argument(help="The model's folder.", show_default=False)],
     format_: Annotated[
@@ -225,7 +227,7 @@ def export(
     export_command(console, model, format_, out, check)
 
 
-@app.command()
+@app.command(rich_help_panel=OWN)
 def serve(
     model: Annotated[Path, typer.Argument(help="The model's folder.", show_default=False)],
     host: Annotated[

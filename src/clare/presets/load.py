@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clare.backbones.settings import EMBEDDED, BackboneSettings
 from clare.data.settings import DATASETS
 from clare.errors import SettingsError, nearest
 from clare.presets.schema import Experiment, Setup
@@ -63,7 +64,10 @@ def read_preset(name: str, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]
     first, *layers = layers_of(name)
     values = _read(first, "", extended_by)
     for layer in layers:
-        over = _read(layer, BACKBONES, extended_by)
+        over = _layer(layer, extended_by)
+        if not _is_preset(layer):
+            # A preset's layer says what it changes; of another backbone nothing of the first one holds.
+            values.pop("backbone", None)
         base, label = str(values["name"]), f"{values['name']}+{over.pop('name')}"
         over.pop("description", None)
         per_dataset, per_preset = (_sections(over.pop(key, {}), key, label) for key in (PER_DATASET, PER_PRESET))
@@ -101,6 +105,36 @@ def _of_preset(base: str, tables: dict[str, dict[str, Any]], label: str) -> dict
             "correct the name, or put the settings into a file of your own that extends the preset"
         )
     return tables.get(base, {})
+
+
+def find_backbone(name: str | None) -> BackboneSettings:
+    """Return the backbone that a user names for a new model; without a name that of the drawing model."""
+    if name is None:
+        return BackboneSettings()
+    return build_settings(BackboneSettings, _table(_layer(name, ()), "backbone"), "backbone")
+
+
+def _layer(name: str, extended_by: tuple[Path, ...]) -> dict[str, Any]:
+    """Return what `--backbone NAME` lays over a preset: a backbone preset or TOML file, a timm name or weights file."""
+    if _is_preset(name):
+        return _read(name, BACKBONES, extended_by)
+    # It brings timm and torch.
+    from clare.backbones.named import is_timm_model, is_weights_file, named_backbone
+
+    if not (name == EMBEDDED or is_weights_file(name) or is_timm_model(name)):
+        known = backbone_names()
+        raise SettingsError(
+            f"there is no backbone '{name}'{nearest(name, [*known, EMBEDDED])}; give a backbone preset "
+            f"({', '.join(known)}), a timm name such as vit_base_patch16_224.augreg_in21k, a safetensors file or the "
+            "path of a TOML file"
+        )
+    label = Path(name).stem if is_weights_file(name) else name
+    return {"name": label, "backbone": named_backbone(name).model_dump(mode="json")}
+
+
+def _is_preset(backbone: str) -> bool:
+    """Tell whether a backbone is named by a preset of its own, in the package or in a file."""
+    return backbone.endswith(".toml") or backbone in backbone_names()
 
 
 def read_backbone(name: str) -> dict[str, Any]:

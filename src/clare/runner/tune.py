@@ -204,7 +204,8 @@ def _write_trials(
 
 def tuned_preset(preset: str, chosen: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a preset that extends another with the chosen settings of each method."""
-    parent = "+".join(str(Path(layer).resolve()) if layer.endswith(".toml") else layer for layer in layers_of(preset))
+    files = (".toml", ".safetensors")
+    parent = "+".join(str(Path(layer).resolve()) if layer.endswith(files) else layer for layer in layers_of(preset))
     lines = ["# Chosen by final accuracy on validation images; tune.json holds all trials."]
     lines += [f"extends = {json.dumps(parent, ensure_ascii=False)}"]
     for method, settings in chosen.items():
