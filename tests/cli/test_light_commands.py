@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from fake_runs import write_run
+from own_worlds import drawings, tiny_weights, write_pictures
+
+from clare.own.taught import TaughtModel
 
 HEAVY = ("fastapi", "lightning", "matplotlib", "ray", "timm", "torch", "torchvision")
 CODE = f"""
@@ -77,6 +80,16 @@ def test_a_shell_completes_commands_without_torch() -> None:
     done = run(_CLARE_COMPLETE="complete_bash", COMP_WORDS="clare pres", COMP_CWORD="1")
     assert done.stdout.split() == ["presets"]
     assert done.stderr.splitlines() == ["imported"]
+
+
+def test_an_image_is_named_without_what_only_training_or_serving_needs(tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures", "cat", "dog", number=2)
+    model = TaughtModel.create(tmp_path / "model", tiny_weights(tmp_path), device="cpu")
+    model.teach(drawings("cat", "dog"), mode="quick")
+    done = run("predict", tmp_path / "model", pictures / "cat", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr.splitlines()[-1] == "imported timm torch torchvision"
 
 
 def test_what_needs_torch_says_so_here() -> None:
