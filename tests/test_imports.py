@@ -10,7 +10,21 @@ import clare
 
 ROOT = Path(clare.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-FOUNDATION = {"errors", "files", "hub", "index", "registry", "room", "seeds", "settings", "steps", "version"}
+FOUNDATION = {
+    "errors",
+    "files",
+    "hub",
+    "index",
+    "locks",
+    "position",
+    "registry",
+    "room",
+    "sealed",
+    "seeds",
+    "settings",
+    "steps",
+    "version",
+}
 OUTER = {
     "methods",
     "engine",
@@ -44,7 +58,7 @@ FORBIDDEN = {
     "runner": {"own", "export", "contract", "cli", "learner", "serve"},
     "experiments": {"own", "export", "contract", "cli", "runner", "learner", "serve"},
     "report": {
-        *FOUNDATION - {"errors", "files"},
+        *FOUNDATION - {"errors", "files", "position", "sealed"},
         *OUTER - {"report"},
         "sparse",
         "backbones",

@@ -19,7 +19,7 @@ from clare.errors import BackboneError, DataError, SettingsError
 from clare.files import write_tensors
 from clare.methods.clare import Clare, ClareSettings
 from clare.own.capacity import LEAST_SHARE, num_tasks, tasks_left
-from clare.own.defaults import default_settings, default_transforms
+from clare.own.defaults import DEFAULT_METHOD, default_settings, default_transforms
 from clare.own.measure import evaluation_of
 from clare.own.pictures import Reader, is_split, num_held_back
 from clare.presets.load import find_backbone, make_experiment
@@ -81,14 +81,26 @@ def test_train_and_test_folders_are_told_from_classes(tmp_path: Path) -> None:
     assert not is_split(tmp_path / "classes")
 
 
-@pytest.mark.parametrize("method", ["clare", "finetune", "linear", "simplecil"])
+@pytest.mark.parametrize("method", ["clare", "finetune", "simplecil"])
 def test_drawings_are_taught_with_the_settings_of_the_preset(method: str) -> None:
     experiment = make_experiment("quickdraw", method)
     backbone = load_backbone(BackboneSettings())
     ours = default_settings(backbone, method, {}).model_dump(mode="json")
     assert {"name": method, **ours} == experiment.model_dump(mode="json")["method"]
-    transforms = experiment.transforms.model_dump()
-    assert {key: transforms[key] for key in default_transforms(backbone)} == default_transforms(backbone)
+    ours = default_transforms(backbone)
+    # The embedded drawings are bright on dark already.
+    assert ours.pop("invert") == "bright-border"
+    assert {key: experiment.transforms.model_dump()[key] for key in ours} == ours
+
+
+@pytest.mark.parametrize(
+    ("sizes", "num_blocks"),
+    [({"embed_dim": 384, "depth": 12, "num_heads": 6}, 6), ({"embed_dim": 768, "depth": 4, "num_heads": 12}, 3)],
+)
+def test_by_default_photos_are_read_as_far_as_a_square_matrix_allows(sizes: dict[str, int], num_blocks: int) -> None:
+    settings = BackboneSettings(name="vit_tiny_patch16_224", weights="random", image_size=32, architecture=sizes)
+    head = default_settings(load_backbone(settings), DEFAULT_METHOD, {}).head
+    assert (head.strategy, head.read_blocks, head.read_patches, head.read_looks) == ("quadratic", num_blocks, True, 3)
 
 
 def test_the_users_settings_are_laid_over_ours(tmp_path: Path) -> None:

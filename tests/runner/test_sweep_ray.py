@@ -20,6 +20,7 @@ from run_outcome import outcome
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
+from clare.methods import METHODS
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 from clare.runner import ray_jobs
@@ -178,6 +179,7 @@ def test_ray_repeats_what_died_and_reports_what_failed(
     assert sorted(len(setting["runs"]) for setting in written["settings"]) == [0, 1, 1]
     assert not list(out.glob(".sweep-*"))
     with contextlib.chdir(tmp_path):
+        METHODS.named("dying.py:Dying")
         for epochs in (1, 2):
             words = [f"method.epochs={epochs}"]
             straight = tmp_path / "straight" / f"dying-epochs={epochs}-seed=1"

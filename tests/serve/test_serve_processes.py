@@ -163,6 +163,27 @@ def test_a_killed_child_or_server_leaves_the_last_whole_model(serve: Serve, mode
     assert client.post("/predict", files=image).json()["answers"][0]["guesses"][0]["name"] == "dark"
 
 
+MINE = """
+from clare.methods.linear import Linear
+
+
+class Mine(Linear):
+    name = "mine"
+    summary = "comes from a file"
+"""
+
+
+@pytest.mark.slow
+def test_a_server_and_its_child_have_the_file_that_the_command_names(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    method = f"{tmp_path}/mine.py:Mine"
+    TaughtModel.create(tmp_path / "model", method=method, settings={"epochs": 1}, device="cpu")
+    _, client = serve(tmp_path / "model", "--method", method)
+    shown = until(client, learn(client, "quick", "quick"), lambda shown: shown["state"] == "done")
+    assert shown["change"]["classes"] == ["quick 0", "quick 1"]
+    assert client.post("/undo").status_code == 200
+
+
 @pytest.mark.slow
 def test_a_server_refuses_over_the_wire_and_ends_politely(serve: Serve, model: Path) -> None:
     limits = ["predict_bytes=100000", "request_seconds=0.5"]

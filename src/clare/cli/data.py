@@ -19,6 +19,9 @@ def add_data_commands(app: typer.Typer, console: Console, errors: Console) -> No
         fetch: Annotated[
             bool, typer.Option("--fetch", help="Download what is missing, or unpack what you have downloaded.")
         ] = False,
+        method: Annotated[
+            str | None, typer.Option(help="The method of the run, where the preset asks for path/to/file.py:Class.")
+        ] = None,
         backbone: Annotated[str | None, typer.Option(help=f"Lay a backbone over the preset: {BACKBONE}.")] = None,
         set_: Annotated[
             list[str] | None,
@@ -28,5 +31,5 @@ def add_data_commands(app: typer.Typer, console: Console, errors: Console) -> No
         """Say which data and weights a preset needs, what of it is here, where the rest comes from, and fetch it."""
         from clare.runner.supplies import data_command
 
-        if not data_command(console, errors, preset, backbone, set_ or [], fetch):
+        if not data_command(console, errors, preset, method, backbone, set_ or [], fetch):
             raise typer.Exit(1)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections")
 
 
-def list_presets(console: Console, name: str | None) -> None:
-    """Print one line per preset, or all settings of one."""
+def list_presets(console: Console, name: str | None, method: str | None) -> None:
+    """Print one line per preset, or all settings of one with a method."""
     if name is None:
         table = Table("preset", "what it is", box=None, pad_edge=False)
         for preset in preset_names():
@@ -32,15 +32,19 @@ def list_presets(console: Console, name: str | None) -> None:
         console.print(table)
         console.print("\n`clare presets NAME` shows all settings of one; `clare train NAME` runs it.", highlight=False)
         return
-    console.print_json(data=resolved(name))
+    console.print_json(data=resolved(name, method))
 
 
-def resolved(preset: str) -> dict[str, Any]:
+def resolved(preset: str, method: str | None = None) -> dict[str, Any]:
     """Return all settings of a preset; what the method of one of the package's own comes to is in the index."""
-    method = read_index()["presets"].get(preset)
-    if method is None:
-        return make_experiment(preset).model_dump(mode="json")
-    return {**make_setup(preset).model_dump(mode="json"), "method": method, "overrides": []}
+    indexed = read_index()["presets"].get(preset)
+    if method is not None or indexed is None:
+        if method is not None:
+            from clare.methods import METHODS
+
+            METHODS.named(method)
+        return make_experiment(preset, method).model_dump(mode="json")
+    return {**make_setup(preset).model_dump(mode="json"), "method": indexed, "overrides": []}
 
 
 def list_methods(console: Console, name: str | None) -> None:
@@ -82,7 +86,7 @@ def find_method(name: str) -> IndexedMethod:
     if is_file_name(name) or name in entry_names():
         from clare.methods import METHODS
 
-        return index_method(METHODS.get(name))
+        return index_method(METHODS.named(name))
     known: Registry[IndexedMethod] = Registry("method")
     for method in read_index()["methods"]:
         known.add(method["name"], method)

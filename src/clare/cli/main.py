@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from clare.cli.data import add_data_commands
-from clare.cli.own import add_own_commands
+from clare.cli.own import OwnMethod, add_own_commands
 from clare.cli.reproduce import add_reproduce_commands
 from clare.cli.sweep import add_sweep_commands
 from clare.cli.words import BACKBONE, EXPERIMENTS, MACHINE, OWN
@@ -146,11 +146,17 @@ def tune(
 
 
 @app.command(rich_help_panel=EXPERIMENTS)
-def presets(name: Annotated[str | None, typer.Argument(help="Show all settings of this preset.")] = None) -> None:
+def presets(
+    name: Annotated[str | None, typer.Argument(help="Show all settings of this preset.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Show it with this method, a name or path/to/file.py:Class, not the preset's own."),
+    ] = None,
+) -> None:
     """List the presets, or show one with every setting."""
     from clare.cli.listing import list_presets
 
-    list_presets(console, name)
+    list_presets(console, name, method)
 
 
 @app.command(rich_help_panel=EXPERIMENTS)
@@ -220,11 +226,12 @@ def export(
     check: Annotated[
         Path | None, typer.Option(help="A folder of pictures on which the export is set against the model.")
     ] = None,
+    method: OwnMethod = None,
 ) -> None:
     """Write a model for use without clare, with a model card, after checking that it answers as the original."""
     from clare.cli.export import export_command
 
-    export_command(console, model, format_, out, check)
+    export_command(console, model, format_, out, check, method)
 
 
 @app.command(rich_help_panel=OWN)
@@ -244,6 +251,7 @@ def serve(
     limit: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change a limit, such as predict_images=8.")
     ] = None,
+    method: OwnMethod = None,
 ) -> None:
     """Answer over HTTP, with a page to draw or drop images on, and learn new classes while answering."""
     try:
@@ -252,7 +260,7 @@ def serve(
         raise SettingsError(
             f"`clare serve` needs the package {error.name}, which is missing; run pip install 'clare[serve]'"
         ) from error
-    serve_command(console, errors, model, host, port, token, device, allow_host or [], limit or [])
+    serve_command(console, errors, model, host, port, token, device, allow_host or [], limit or [], method)
 
 
 def _overrides(set_: list[str] | None, skip_bad_images: bool) -> list[str]:

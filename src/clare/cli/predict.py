@@ -28,10 +28,11 @@ def predict_command(
     threshold: float | None,
     as_json: bool,
     csv_file: Path | None,
+    method: str | None,
     device: str,
 ) -> list[str]:
     """Name pictures, and return a sentence for each that could not be read."""
-    model = TaughtModel.open(path, device=device)
+    model = TaughtModel.open(path, device=device, method=method)
     problems: list[str] = []
     rows: list[list[str]] = []
     found = expand(images, problems)

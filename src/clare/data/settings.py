@@ -104,6 +104,11 @@ class TransformSettings(Settings):
     normalise: Literal["none", "backbone"] = Field(
         "none", description="Whether pixels in 0..1 are normalised as in the backbone's pretraining."
     )
+    invert: Literal["never", "bright-border"] = Field(
+        "never",
+        description="Whether an image whose border is bright is turned into its negative: dark ink on white, for a "
+        "backbone that knows bright ink on dark.",
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> "TransformSettings":

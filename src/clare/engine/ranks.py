@@ -93,6 +93,11 @@ class Ranks:
             self.fabric.barrier()
 
 
+def is_first_rank() -> bool:
+    """Tell, also before the ranks are launched, whether this process writes and speaks: the launchers number theirs."""
+    return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("RANK", "0") == "0"
+
+
 def _world(num_devices: int) -> tuple[int, int]:
     """Return processes per machine and machines; torchrun has already decided both when it started us."""
     if "LOCAL_WORLD_SIZE" not in os.environ:

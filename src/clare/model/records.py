@@ -38,6 +38,8 @@ class ClassReport:
     num_correct: int
     num_held_back: int
     measured_at: str
+    is_estimate: bool = False
+    """Whether an adapter has moved since, so that what is known of these pictures is an estimate."""
 
 
 @dataclass(frozen=True)
@@ -114,5 +116,6 @@ def class_reports(history: Iterable[Change]) -> dict[str, ClassReport]:
         elif change.kind == "remove":
             reports.pop(change.classes[0], None)
         for name, counts in change.report.get("classes", {}).items():
-            reports[name] = ClassReport(counts["num_correct"], counts["num_held_back"], change.at)
+            is_estimate = counts.get("is_estimate", False)
+            reports[name] = ClassReport(counts["num_correct"], counts["num_held_back"], change.at, is_estimate)
     return reports

@@ -187,7 +187,7 @@ def parse_override(text: str) -> dict[str, Any]:
 def make_experiment(
     preset: str, method: str | None = None, overrides: Iterable[str] = (), seed: int | None = None
 ) -> Experiment:
-    """Resolve a preset with a method, overrides and a seed into an experiment."""
+    """Resolve a preset with a method, overrides and a seed into an experiment; a file must have been named before."""
     from clare.methods import METHODS
 
     overrides = list(overrides)
@@ -195,7 +195,7 @@ def make_experiment(
     shared, own = _table(values, "method"), _table(values, "methods")
     name = method or str(values.pop("default_method", "clare"))
     values.pop("default_method", None)
-    kind = METHODS.get(name)
+    kind = METHODS.get(name) if method else METHODS.get(name, f"the preset '{preset}'")
     _check_methods(shared, own, kind)
     settings = {key: value for key, value in shared.items() if key in kind.settings_type.model_fields}
     values["method"] = merge(settings, _table(own, name))

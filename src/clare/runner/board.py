@@ -82,10 +82,12 @@ def progress_of(folder: Path) -> str:
     for line in record.read_bytes().splitlines() if record.exists() else []:
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(event, dict):
             continue
         if event.get("event") == "start":
-            num_tasks = len(event["task_sizes"])
+            num_tasks = len(event.get("task_sizes") or ())
         num_done += event.get("event") == "task"
     if not num_tasks:
         return "started"

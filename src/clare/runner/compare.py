@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.presets.load import make_experiment, overrides_for
@@ -16,7 +17,7 @@ from clare.report.standings import Failure, print_standings
 from clare.report.tables import task_table
 from clare.report.write import write_report
 from clare.runner.comparison import describe_comparison, note_comparison, take_folder
-from clare.runner.jobs import Job, is_first_rank, run_jobs
+from clare.runner.jobs import Job, run_jobs
 
 
 def compare_command(
@@ -79,8 +80,7 @@ def plan(
         raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
     experiments: list[Experiment] = []
     refusals: list[tuple[str, SettingsError]] = []
-    for method in methods:
-        kind = METHODS.get(method)
+    for method, kind in {name: METHODS.named(name) for name in methods}.items():
         try:
             own = overrides_for(method, methods, overrides)
             experiments += [make_experiment(preset, method, own, seed) for seed in seeds]

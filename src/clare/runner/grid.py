@@ -119,6 +119,8 @@ def _is_escaped(before: str, character: str) -> bool:
 
 def make_points(preset: str, methods: Sequence[str], axes: Sequence[Axis], seeds: Sequence[int | None]) -> list[Point]:
     """Resolve the whole grid; a value that no combination takes is refused at once, a lone combination is kept."""
+    for name in methods:
+        METHODS.named(name)
     names = list(methods) or [make_experiment(preset).method_name]
     num_runs = len(names) * len(seeds) * math.prod(len(axis.words) for axis in axes)
     if num_runs > MAX_RUNS:

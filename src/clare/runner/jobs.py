@@ -1,6 +1,5 @@
 """Many runs for one command: one after another in this process, or several processes at a time."""
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -18,8 +17,10 @@ from rich.console import Console
 
 from clare.engine.context import Silence
 from clare.engine.folder import RunFolder
+from clare.engine.ranks import is_first_rank
 from clare.engine.run import run_experiment
 from clare.errors import ClareError
+from clare.locks import take
 from clare.presets.schema import Experiment
 from clare.runner.board import Board, progress_of
 from clare.runner.loggers import Together, open_loggers
@@ -113,11 +114,6 @@ def run_with_bars(
         run_experiment(experiment, folder, Together([bars, *listeners]))
 
 
-def is_first_rank() -> bool:
-    """Tell whether this process speaks; Fabric and torchrun number the processes they start."""
-    return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("RANK", "0") == "0"
-
-
 def _run_here(console: Console, job: Job) -> str | None:
     """Run a job in this process and return why it failed, if it did."""
     if (job.folder / LOG).exists():
@@ -156,13 +152,11 @@ def locked_log(folder: Path) -> IO[bytes] | None:
     """Open a run's log for this process or its child alone, or return nothing while another has it."""
     folder.mkdir(parents=True, exist_ok=True)
     log = (folder / LOG).open("ab")
-    try:
-        # The lock goes over to a child whose output this is, and ends with that child even when we are killed.
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.close()
-        return None
-    return log
+    # The lock goes over to a child whose output this is, and ends with that child even when we are killed.
+    if take(log):
+        return log
+    log.close()
+    return None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,17 @@ from clare.engine.context import Listener, Silence
 from clare.errors import RunError, SettingsError
 from clare.files import write_json
 from clare.metrics.accuracy import forgetting, matrix_from_rows
+from clare.position import RECORD
 from clare.presets.schema import Experiment
 from clare.report.provenance import flatten
-from clare.report.record import RECORD, read_events
+from clare.report.record import read_events
+from clare.sealed import read_object, seal
 
 SECONDS_TO_CONNECT = 10
 SECONDS_TO_START = 60
 MAX_REASON = 160
 LOGGED = "logged.json"
+REMOVE = "restore it from a copy, or remove its folder to log the run anew"
 WANDB_ADDRESS = "https://api.wandb.ai"
 
 
@@ -151,12 +153,20 @@ class Scalars(Silence):
         experiment = self.experiment
         name = f"{experiment.name}/{experiment.method_label}-{experiment.seed}"
         self.sink.open(self.folder, name, flatten(experiment.model_dump(mode="json")))
-        known = json.loads(self.logged_path.read_text()) if self.logged_path.exists() else {"epoch": 0, "task": 0}
-        self.logged = known
+        self.logged = self._logged_before()
         # A crash between a task's commit and its telling would leave a gap; what was told is not told again.
         for event in events:
             if event["event"] == "task":
                 self.measured(event)
+
+    def _logged_before(self) -> dict[str, int]:
+        """Return the last epoch and the last task that were handed over before an interruption."""
+        if not self.logged_path.exists():
+            return {"epoch": 0, "task": 0}
+        known = read_object(self.logged_path, RunError, REMOVE)
+        if not all(isinstance(known.get(axis), int) for axis in ("epoch", "task")):
+            raise RunError(f"{self.logged_path} does not tell how many epochs and tasks were logged; {REMOVE}")
+        return {axis: known[axis] for axis in ("epoch", "task")}
 
     def step(self, name: str, num_epochs: int) -> None:
         """Note how many epochs the phase has."""
@@ -186,7 +196,7 @@ class Scalars(Silence):
             return
         self.sink.write(axis, step, values)
         self.logged[axis] = step
-        write_json(self.logged_path, self.logged)
+        write_json(self.logged_path, seal(self.logged))
 
 
 class Together:

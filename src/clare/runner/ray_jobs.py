@@ -19,6 +19,7 @@ from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
 from clare.files import write_text
+from clare.methods import METHODS
 from clare.presets.schema import Experiment
 from clare.runner.board import Board, progress_of
 from clare.runner.jobs import SECONDS_BETWEEN_LOOKS, Job, Reasons, attempt, locked_log
@@ -178,9 +179,13 @@ def run_task(experiment: str, folder: str, home: str, marker: str) -> str | None
         )
     # Paths in settings are relative to where the user called the command, and this process runs one task alone.
     with contextlib.chdir(home), _log_alone(Path(folder)):
-        return attempt(
-            lambda: run_experiment(Experiment.model_validate_json(experiment), Path(folder), Silence()), Path(folder)
-        )
+        return attempt(lambda: _run(Experiment.model_validate_json(experiment), Path(folder)), Path(folder))
+
+
+def _run(experiment: Experiment, folder: Path) -> None:
+    """Make one run with the method that the user named on the machine where the command was called."""
+    METHODS.named(experiment.method_name)
+    run_experiment(experiment, folder, Silence())
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.experiments import efficiency, figure1
 from clare.experiments.catalogue import find_study
@@ -36,7 +37,7 @@ from clare.presets.load import with_backbone
 from clare.report.record import read_run
 from clare.report.tables import Sheet, to_markdown, to_rich
 from clare.runner.compare import check_processes, parse_seeds
-from clare.runner.jobs import Job, is_first_rank, run_jobs
+from clare.runner.jobs import Job, run_jobs
 
 Reasons = Mapping[Path, str]
 """Why runs failed, by their folders."""

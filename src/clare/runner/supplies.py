@@ -38,16 +38,28 @@ class Supply:
 
 
 def data_command(
-    console: Console, errors: Console, preset: str, backbone: str | None, overrides: list[str], fetch: bool
+    console: Console,
+    errors: Console,
+    preset: str,
+    method: str | None,
+    backbone: str | None,
+    overrides: list[str],
+    fetch: bool,
 ) -> bool:
     """Print what the preset needs and how that stands, after fetching if asked; return whether all of it is ready."""
     name = with_backbone(preset, backbone)
     setup = make_setup(name, overrides)
-    if any("method" in parse_override(text) for text in overrides):
+    if method is not None:
+        from clare.methods import METHODS
+
+        METHODS.named(method)
+    if method is not None or any("method" in parse_override(text) for text in overrides):
         # What a preset needs does not depend on its method, but only the method's code knows its settings.
-        make_experiment(name, None, overrides)
+        make_experiment(name, method, overrides)
     problems = _fetch_missing(console, setup.data, setup.backbone) if fetch else []
-    command = shlex.join(["clare", "data", name, *(word for text in overrides for word in ("--set", text))])
+    chosen = [] if method is None else ["--method", method]
+    words = [*chosen, *(word for text in overrides for word in ("--set", text))]
+    command = shlex.join(["clare", "data", name, *words])
     command += " --fetch"
     supplies = [data_supply(setup.data, command), weights_supply(setup.backbone, command)]
     title = f"[bold]{escape(setup.name)}[/]: {escape(setup.description)}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from clare.engine.ranks import is_first_rank
 from clare.metrics.summary import summarise
 from clare.presets.schema import Experiment
 from clare.report.record import read_run
@@ -14,7 +15,7 @@ from clare.report.sweep import Sweep, SweepRow, sweep_sheet, write_sweep
 from clare.report.tables import percent, to_rich
 from clare.runner.compare import check_processes, head_of
 from clare.runner.grid import Point, make_points, parse_axes
-from clare.runner.jobs import Job, Reasons, is_first_rank, num_processes_for, run_jobs
+from clare.runner.jobs import Job, Reasons, num_processes_for, run_jobs
 from clare.runner.ray_jobs import run_ray_jobs
 
 

@@ -10,15 +10,17 @@ from typing import Any
 from rich.console import Console
 
 from clare.data.stream import StreamSettings, task_sizes
+from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.files import write_json, write_text
+from clare.methods import METHODS
 from clare.metrics.summary import summarise
 from clare.presets.load import layers_of, make_experiment, parse_override
 from clare.presets.write import table_lines
 from clare.report.record import read_run
 from clare.report.tables import Sheet, percent, to_rich
 from clare.runner.compare import check_processes
-from clare.runner.jobs import Job, Reasons, is_first_rank, run_jobs
+from clare.runner.jobs import Job, Reasons, run_jobs
 from clare.runner.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
 
 
@@ -56,6 +58,8 @@ def tune_command(
     check_processes(num_processes)
     if not methods:
         raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
+    for method in methods:
+        METHODS.named(method)
     words = validation_overrides(preset, methods[0], overrides, num_tasks)
     grids = {method: make_grid(preset, method, words, seed) for method in methods}
     name = make_experiment(preset, methods[0], words, seed).name

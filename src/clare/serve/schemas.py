@@ -41,6 +41,15 @@ class Prediction(BaseModel):
     answers: list[ImageAnswer]
 
 
+class ClassAccuracy(BaseModel):
+    """How a class does on its held-back pictures as the model is now."""
+
+    num_correct: int
+    num_held_back: int
+    measured_at: str
+    is_estimate: bool = Field(description="Whether an adapter has moved since the pictures were seen.")
+
+
 class KnownClass(BaseModel):
     """A class the model knows."""
 
@@ -48,6 +57,7 @@ class KnownClass(BaseModel):
     task: int
     taught_at: str
     num_images: int
+    held_back: ClassAccuracy | None = Field(description="None where no picture of it was held back.")
 
 
 class ChangeAnswer(BaseModel):

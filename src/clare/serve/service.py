@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -156,7 +156,7 @@ class Service:
     def describe_model(self) -> dict[str, Any]:
         """Return all about the model in use."""
         model, job = self.current.model, self.jobs.current
-        capacity = model.capacity
+        capacity, reports = model.capacity, model.reports
         return {
             "version": model.version,
             "name": model.path.name,
@@ -164,7 +164,7 @@ class Service:
             "image_size": model.image_size,
             "channels": model.channels,
             "classes": [
-                {"name": each.name, "task": each.task, "taught_at": each.taught_at, "num_images": each.num_images}
+                {**asdict(each), "held_back": asdict(measured) if (measured := reports.get(each.name)) else None}
                 for each in model.classes
             ],
             "capacity": capacity
