@@ -8,11 +8,11 @@ from typing import Any
 
 from result_boards import OURS, Board, Kind, difference
 
-from clare.cli.trials import edge_of
 from clare.errors import RunError
 from clare.metrics.bootstrap import STATISTICS
 from clare.report.standings import NO_HEAD, spread_percent
 from clare.report.tables import NONE, Sheet, count, duration, percent
+from clare.runner.trials import edge_of
 
 FIGURES = ("Ā", "A_T", "Forgetting", "New task")
 COSTS = ("Trained", "Stored", "Passes", "Time")

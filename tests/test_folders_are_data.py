@@ -16,7 +16,6 @@ from own_worlds import drawings, taught_model, write_pictures
 from run_outcome import Stop, StopAtTask
 
 import clare
-from clare.cli import ray_jobs
 from clare.cli.main import main
 from clare.engine.run import run_experiment
 from clare.errors import ModelError, SettingsError
@@ -31,6 +30,8 @@ POISON = """
 from pathlib import Path
 
 from clare.methods.linear import Linear
+from clare.runner import ray_jobs
+from clare.sealed import seal
 
 Path(__file__).with_suffix(".ran").touch()
 
@@ -274,7 +275,7 @@ def test_a_run_through_ray_has_the_file_that_its_command_names(here: Path, tiny_
 def test_odd_names_are_shown_and_run_nothing(here: Path, run: Run, name: str) -> None:
     values = json.loads((here / "model" / "model.json").read_text())
     values["method"]["name"] = name
-    (here / "model" / "model.json").write_text(json.dumps(values))
+    (here / "model" / "model.json").write_text(json.dumps(seal(values)))
     code, said = run("inspect model")
     assert (code, ran(here)) == (2, [])
     assert "no folder or preset makes a file run" in said

@@ -6,17 +6,18 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor
 
 from clare.errors import RunError
 from clare.sealed import digest_of, read_bytes
 
 RESTORE = "restore it from a copy, or remove the run's folder and run again"
 """What to do about a damaged file of a run."""
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -59,16 +60,21 @@ def write_json(path: Path, value: Any) -> str:
     return digest_of(data)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> str:
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None) -> str:
     """Write tensors as safetensors, atomically, and return the digest of the bytes."""
+    # Those who write text alone are spared the seconds that torch takes.
+    from safetensors.torch import save
+
     on_cpu = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
     data = save(on_cpu, metadata)
     write_bytes(path, data)
     return digest_of(data)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> "dict[str, Tensor]":
     """Read all tensors of a safetensors file onto the CPU."""
+    from safetensors.torch import load
+
     data = read_bytes(path, RunError, RESTORE)
     try:
         tensors: dict[str, Tensor] = load(data)

@@ -23,8 +23,8 @@ from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.model.folder import load_model, read_manifest, save_model
 from clare.model.lock import writing
-from clare.own.defaults import named_backbone
 from clare.own.taught import Mode, TaughtModel
+from clare.presets.load import find_backbone
 from clare.settings import build_settings
 
 __all__ = ["Learner", "TaughtModel", "create", "load", "teach"]
@@ -137,7 +137,7 @@ def teach(
             raise ModelError(f"{folder} has its backbone already; leave out `backbone` or choose another folder")
         model = TaughtModel.open(folder, device=device, method=method)
     else:
-        settings = named_backbone(backbone) if isinstance(backbone, str) else backbone
+        settings = find_backbone(backbone) if isinstance(backbone, str) else backbone
         chosen: dict[str, Any] = {} if method is None else {"method": method}
         model = TaughtModel.create(folder, settings, device=device, **chosen)
     model.teach(pictures, mode=mode)

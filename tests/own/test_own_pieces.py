@@ -13,15 +13,16 @@ from matplotlib.figure import Figure
 from own_worlds import SIZES, drawings, tiny_weights, write_pictures
 from PIL import Image
 
+from clare.backbones.named import named_backbone
 from clare.backbones.vit import BackboneSettings, load_backbone
 from clare.errors import BackboneError, DataError, SettingsError
 from clare.files import write_tensors
 from clare.methods.clare import Clare, ClareSettings
 from clare.own.capacity import LEAST_SHARE, num_tasks, tasks_left
-from clare.own.defaults import DEFAULT_METHOD, default_settings, default_transforms, named_backbone
+from clare.own.defaults import DEFAULT_METHOD, default_settings, default_transforms
 from clare.own.measure import evaluation_of
 from clare.own.pictures import Reader, is_split, num_held_back
-from clare.presets.load import make_experiment
+from clare.presets.load import find_backbone, make_experiment
 from clare.report.model_plots import capacity_figure, confusion_figure, write_figure
 from clare.report.plots import to_png, to_svg
 
@@ -142,7 +143,7 @@ def test_a_weights_file_says_which_backbone_it_is_for(tmp_path: Path) -> None:
     write_tensors(tmp_path / "scaled.safetensors", load_backbone(scaled).vit.state_dict())
     found = named_backbone(str(tmp_path / "scaled.safetensors"))
     assert (found.name, found.image_size, len(load_backbone(found).vit.blocks)) == ("vit_small_patch14_dinov2", 28, 1)
-    assert named_backbone(None) == BackboneSettings()
+    assert find_backbone(None) == BackboneSettings()
     assert named_backbone("vit_base_patch16_224.augreg_in21k").name == "vit_base_patch16_224.augreg_in21k"
 
 

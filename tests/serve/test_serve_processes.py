@@ -118,11 +118,12 @@ def test_a_killed_child_or_server_leaves_the_last_whole_model(serve: Serve, mode
     server, client = serve(model)
     image = {"images": ("a.png", png(0))}
     version = client.post("/predict", files=image).json()["version"]
-    (guess,) = client.post("/predict", files=image).json()["guesses"]
+    (answer,) = client.post("/predict", files=image).json()["answers"]
     (plain,) = TaughtModel.open(model, device="cpu").predict([png(0)])
-    assert guess["names"] == list(plain.names)
-    assert guess["probabilities"] == pytest.approx(plain.probabilities, abs=1e-5)
-    assert guess["unknown"] == pytest.approx(plain.unknown, abs=1e-5)
+    assert answer["image"] == "a.png"
+    assert [guess["name"] for guess in answer["guesses"]] == list(plain.names)
+    assert [guess["probability"] for guess in answer["guesses"]] == pytest.approx(plain.probabilities, abs=1e-5)
+    assert answer["unknown"] == pytest.approx(plain.unknown, abs=1e-5)
 
     job = learn(client, "new", "learn")
     until(client, job, is_training)
@@ -142,7 +143,7 @@ def test_a_killed_child_or_server_leaves_the_last_whole_model(serve: Serve, mode
     assert shown["change"]["classes"] == ["quick 0", "quick 1"]
     answer = client.post("/predict?top=9", files=image).json()
     assert answer["version"] == version + 1 == TaughtModel.open(model, device="cpu").version
-    assert len(answer["guesses"][0]["names"]) == 4
+    assert len(answer["answers"][0]["guesses"]) == 4
 
     after = content(model)
     job = learn(client, "new", "learn")
@@ -159,7 +160,7 @@ def test_a_killed_child_or_server_leaves_the_last_whole_model(serve: Serve, mode
     assert client.get(f"/jobs/{job}").status_code == 404
     assert client.post("/undo").status_code == 200
     assert [each["name"] for each in client.get("/model").json()["classes"]] == ["dark", "bright"]
-    assert client.post("/predict", files=image).json()["guesses"][0]["names"][0] == "dark"
+    assert client.post("/predict", files=image).json()["answers"][0]["guesses"][0]["name"] == "dark"
 
 
 MINE = """

@@ -18,10 +18,10 @@ from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
 from clare.model.folder import holds_leftovers_alone, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
-from clare.own.defaults import DEFAULT_METHOD, named_backbone
+from clare.own.defaults import DEFAULT_METHOD
 from clare.own.pictures import Pictures, is_split, num_held_back
 from clare.own.taught import TaughtModel
-from clare.presets.load import merge, parse_override
+from clare.presets.load import find_backbone, merge, parse_override
 from clare.report.tables import duration, percent
 
 NUM_LOOKED_AT = 20
@@ -133,7 +133,7 @@ def open_or_create(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], w
     settings: dict[str, Any] = {}
     for override in given.get("set", []):
         settings = merge(settings, parse_override(override))
-    backbone = named_backbone(given.get("backbone"))
+    backbone = find_backbone(given.get("backbone"))
     numbers = {name: given[key] for key, name in (("seed", "seed"), ("keep", "num_kept")) if key in given}
     model = TaughtModel.create(
         path, backbone, given.get("method", DEFAULT_METHOD), settings, device=device, wait=wait, **numbers

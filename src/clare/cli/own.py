@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from clare.cli.words import BACKBONE, OWN
 from clare.errors import SettingsError
 
 Model = Annotated[Path, typer.Argument(help="The model folder.", show_default=False)]
@@ -31,7 +32,7 @@ def add_own_commands(app: typer.Typer, console: Console, errors: Console) -> Non
 def _add_learn(app: typer.Typer, console: Console) -> None:
     """Add `clare learn`."""
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def learn(
         model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
         pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class, or with train/ and test/.")],
@@ -47,7 +48,7 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
         ] = None,
         backbone: Annotated[
             str | None,
-            typer.Option(help="For a new model: a timm name or a safetensors file; the drawing model when left out."),
+            typer.Option(help=f"For a new model: {BACKBONE}; the drawing model when left out."),
         ] = None,
         method: Annotated[
             str | None,
@@ -91,7 +92,7 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
 def _add_predict(app: typer.Typer, console: Console, errors: Console) -> None:
     """Add `clare predict`."""
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def predict(
         model: Model,
         images: Annotated[list[str], typer.Argument(help="Images, folders or patterns.", show_default=False)],
@@ -128,7 +129,7 @@ def _add_predict(app: typer.Typer, console: Console, errors: Console) -> None:
 def _add_looks(app: typer.Typer, console: Console) -> None:
     """Add `clare inspect` and `clare evaluate`."""
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def inspect(
         model: Model,
         plot: Annotated[
@@ -142,7 +143,7 @@ def _add_looks(app: typer.Typer, console: Console) -> None:
 
         inspect_command(console, model, plot, method, device)
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def evaluate(
         model: Model,
         pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class.", show_default=False)],
@@ -159,14 +160,14 @@ def _add_looks(app: typer.Typer, console: Console) -> None:
 def _add_changes(app: typer.Typer, console: Console) -> None:
     """Add `clare undo`, `clare rename` and `clare remove`."""
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def undo(model: Model, no_wait: NoWait = False, method: OwnMethod = None, device: Device = "auto") -> None:
         """Take back the last change of a model exactly."""
         from clare.cli.model import undo_command
 
         undo_command(console, model, not no_wait, method, device)
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def rename(
         model: Model,
         old: Annotated[str, typer.Argument(help="The class's name now.", show_default=False)],
@@ -180,7 +181,7 @@ def _add_changes(app: typer.Typer, console: Console) -> None:
 
         rename_command(console, model, old, new, not no_wait, method, device)
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def remove(
         model: Model,
         name: Annotated[str, typer.Argument(help="The class to forget.", show_default=False)],

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from clare.data import cifar
 from clare.data.archives import BadArchive, Progress, find_tree, unpack
 from clare.data.catalogue import Archive, Facts
+from clare.data.folders import list_tree
 from clare.data.inventory import folder_of, layout_of
 from clare.data.settings import DRAWINGS, DataSettings
-from clare.data.trees import list_tree
 from clare.errors import DataError
 from clare.hub import HubError, download, file_size
 from clare.locks import holding

@@ -1,63 +1,22 @@
 """What happens to a batch of images before the backbone sees it."""
 
 import math
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
 from torch import Tensor
 
-from clare.data.resample import Kernel, apply_weights, crop_resize, to_levels, window_weights
+from clare.data.resample import apply_weights, crop_resize, to_levels, window_weights
+from clare.data.settings import Kernel
+from clare.data.settings import TransformSettings as TransformSettings
 from clare.data.store import Canvas
 from clare.errors import DataError
-from clare.settings import Settings
 
 NUM_TRIES = 10
 NUM_CROP_DRAWS = 2 * NUM_TRIES + 2
 NUM_AFFINE_DRAWS = 5
 WHITE = 255.0
 BRIGHT_SHARE = 0.75
-
-
-class TransformSettings(Settings):
-    """Size, augmentation and normalisation of images."""
-
-    image_size: int = Field(224, ge=1, le=4096, description="Side of the square that the backbone sees.")
-    resize: int = Field(
-        256, ge=1, le=8192, description="Shorter side before the centre crop; `image_size` cuts no border."
-    )
-    train: Literal["crop", "affine", "none"] = Field(
-        "crop", description="Augmentation: random crops, random affine maps, or the test transform."
-    )
-    crop_scale: tuple[float, float] = Field((0.05, 1.0), description="Least and greatest share of the area in a crop.")
-    crop_ratio: tuple[float, float] = Field((3 / 4, 4 / 3), description="Least and greatest width by height of a crop.")
-    flip: float = Field(0.5, ge=0, le=1, description="Probability of mirroring left and right.")
-    rotation: float = Field(15.0, ge=0, le=180, description="Greatest rotation in degrees, for 'affine'.")
-    zoom: float = Field(0.15, ge=0, lt=1, description="Greatest change of size as a share, for 'affine'.")
-    shift: float = Field(0.1, ge=0, le=1, description="Greatest shift as a share of the side, for 'affine'.")
-    shear: float = Field(10.0, ge=0, lt=90, description="Greatest horizontal shear in degrees, for 'affine'.")
-    train_kernel: Kernel = Field("bilinear", description="Filter that resizes random crops.")
-    test_kernel: Kernel = Field("bicubic", description="Filter that resizes before the centre crop.")
-    normalise: Literal["none", "backbone"] = Field(
-        "none", description="Whether pixels in 0..1 are normalised as in the backbone's pretraining."
-    )
-    invert: Literal["never", "bright-border"] = Field(
-        "never",
-        description="Whether an image whose border is bright is turned into its negative: dark ink on white, for a "
-        "backbone that knows bright ink on dark.",
-    )
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "TransformSettings":
-        """Refuse ranges that are upside down and a crop that is larger than the image."""
-        if self.resize < self.image_size:
-            raise ValueError(f"resize {self.resize} is less than image_size {self.image_size}; raise resize")
-        if not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
-            raise ValueError(f"crop_scale {self.crop_scale} must rise within 0..1")
-        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
-            raise ValueError(f"crop_ratio {self.crop_ratio} must be positive and rise")
-        return self
 
 
 class Transforms:

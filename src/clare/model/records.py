@@ -52,6 +52,17 @@ class Guess:
     is_unknown: bool
 
 
+def answer_of(image: str, guess: Guess) -> dict[str, Any]:
+    """Return the answer to one image as JSON holds it: the same from the command line and over HTTP."""
+    named = zip(guess.names, guess.probabilities, strict=True)
+    return {
+        "image": image,
+        "guesses": [{"name": name, "probability": round(probability, 6)} for name, probability in named],
+        "unknown": round(guess.unknown, 6),
+        "is_unknown": guess.is_unknown,
+    }
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Counts over pictures whose class is known to the user; row k of the confusion is what class k was taken for."""

@@ -109,19 +109,7 @@ class RunRecord:
     @property
     def head(self) -> str:
         """How the head's rows come about and what it reads, such as `cosine, aligned`; other heads are no equals."""
-        method = self.preset.get("method")
-        head = method.get("head") if isinstance(method, dict) else None
-        if not isinstance(head, dict):
-            return ""
-        parts = [str(head[key]) for key in ("form", "strategy") if key in head]
-        num_blocks, with_patches = int(head.get("read_blocks", 1)), bool(head.get("read_patches", False))
-        if num_blocks > 1 or with_patches:
-            patches = " with middle patches" if head.get("read_centre", False) else " with patches"
-            parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{patches if with_patches else ''}")
-        num_looks = int(head.get("read_looks", 1))
-        if num_looks > 1:
-            parts.append(f"{num_looks} looks")
-        return ", ".join(parts)
+        return head_label(self.preset)
 
     @property
     def num_classes_seen(self) -> tuple[int, ...]:
@@ -164,6 +152,23 @@ class RunRecord:
         """Whether both runs stand on the same weights, as far as both have recorded them."""
         hashes = (self.start.backbone_hash, other.start.backbone_hash)
         return None in hashes or hashes[0] == hashes[1]
+
+
+def head_label(preset: Mapping[str, Any]) -> str:
+    """Name the head of a resolved preset, whether or not it was run: how its rows come about, and what it reads."""
+    method = preset.get("method")
+    head = method.get("head") if isinstance(method, dict) else None
+    if not isinstance(head, dict):
+        return ""
+    parts = [str(head[key]) for key in ("form", "strategy") if key in head]
+    num_blocks, with_patches = int(head.get("read_blocks", 1)), bool(head.get("read_patches", False))
+    if num_blocks > 1 or with_patches:
+        patches = " with middle patches" if head.get("read_centre", False) else " with patches"
+        parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{patches if with_patches else ''}")
+    num_looks = int(head.get("read_looks", 1))
+    if num_looks > 1:
+        parts.append(f"{num_looks} looks")
+    return ", ".join(parts)
 
 
 def read_run(folder: Path) -> RunRecord:

@@ -14,12 +14,12 @@ import pytest
 from run_outcome import outcome
 from typer.testing import CliRunner, Result
 
-from clare.cli.compare import check_processes, parse_seeds
 from clare.cli.main import app
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
-from clare.errors import SettingsError
+from clare.errors import RunError, SettingsError
 from clare.presets.load import make_experiment
+from clare.runner.compare import check_processes, parse_seeds
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
 
@@ -121,7 +121,7 @@ def test_a_finished_matrix_is_not_run_again(tiny_preset: Path, tmp_path: Path, m
     def refuse(*_: object) -> None:
         raise AssertionError("a finished run was started")
 
-    monkeypatch.setattr("clare.cli.jobs.run_experiment", refuse)
+    monkeypatch.setattr("clare.runner.jobs.run_experiment", refuse)
     assert invoke(*command).exit_code == 0
     assert invoke(*command, "--jobs", "2").exit_code == 0
 
@@ -316,3 +316,36 @@ def test_an_interruption_ends_the_processes_too(tiny_preset: Path, tmp_path: Pat
     for name in ("clare", "linear"):
         with (tmp_path / name / "log.txt").open("ab") as log:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_folder_belongs_to_one_comparison(tiny_preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = Path("runs/tiny"), Path("runs/tiny-2")
+    command = ("compare", tiny_preset, "--methods", "linear,simplecil")
+    assert invoke(*command).exit_code == 0
+    before = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
+    another = invoke("compare", tiny_preset, "--methods", "simplecil")
+    assert another.exit_code == 0
+    assert f"{first} holds another comparison; this one is in {second}" in another.output
+    assert list(json.loads((second / "summary.json").read_text())) == ["simplecil"]
+    assert {path: path.read_bytes() for path in before} == before
+    assert {path for path in first.rglob("*") if path.is_file()} == before.keys()
+    again = invoke("compare", tiny_preset, "--methods", "simplecil,linear")
+    assert f"report: {first}/report.html" in again.output
+    sentence = f"{first} holds another comparison, with the methods linear,simplecil and not simplecil; give another"
+    with pytest.raises(RunError, match=sentence):
+        invoke("compare", tiny_preset, "--methods", "simplecil", "--out", first)
+    with pytest.raises(RunError, match=f"{first} belongs to a `clare compare`"):
+        invoke("report", second, "--out", first)
+
+
+def test_a_failed_run_stands_at_its_own_head(tiny_preset: Path, tmp_path: Path, failing: str) -> None:
+    preset = tmp_path / "two_heads.toml"
+    reading = "[methods.linear.head]\nread_blocks = 2\nread_patches = true\n"
+    own = f'[methods."{failing}".head]\nread_blocks = 2\nread_patches = true\n'
+    preset.write_text(f'extends = "{tiny_preset}"\n{reading}{own}')
+    result = invoke("compare", preset, "--methods", f"simplecil,linear,{failing}", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    tables = result.output.split("Comparison in percent; head: ")
+    (table,) = [each for each in tables[1:] if "raising" in each.partition("error:")[0]]
+    assert table.startswith("cosine, prototype, 2 blocks with patches")

@@ -15,14 +15,14 @@ from typing import Any
 
 from rich.console import Console
 
-from clare.cli.board import Board, progress_of
-from clare.cli.jobs import SECONDS_BETWEEN_LOOKS, Job, Reasons, attempt, locked_log
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
 from clare.files import write_text
 from clare.methods import METHODS
 from clare.presets.schema import Experiment
+from clare.runner.board import Board, progress_of
+from clare.runner.jobs import SECONDS_BETWEEN_LOOKS, Job, Reasons, attempt, locked_log
 
 SECONDS_TO_CONNECT = 5.0
 SECONDS_TO_ANSWER = 60.0

@@ -97,7 +97,7 @@ def test_a_plan_runs_nothing(tiny_preset: Path, tmp_path: Path, monkeypatch: pyt
     def refuse(*_: object) -> None:
         raise AssertionError("a run was started")
 
-    monkeypatch.setattr("clare.cli.jobs.run_experiment", refuse)
+    monkeypatch.setattr("clare.runner.jobs.run_experiment", refuse)
     result = invoke("table3", "--preset", tiny_preset, "--out", tmp_path / "out", "--plan")
     assert result.exit_code == 0, result.output
     assert "w/o capacity-aware (to choose)" in result.output
@@ -112,7 +112,7 @@ def test_a_failing_row_leaves_the_others(tiny_preset: Path, tmp_path: Path, monk
             raise DivergedError("the loss became inf; lower it")
         run_experiment(experiment, place, listener)
 
-    monkeypatch.setattr("clare.cli.jobs.run_experiment", fail)
+    monkeypatch.setattr("clare.runner.jobs.run_experiment", fail)
     result = invoke("table5", "--preset", tiny_preset, "--out", tmp_path, "--set", "method.epochs=1")
     assert result.exit_code == 1
     assert "error: tiny, random mask failed: the loss became inf; lower it" in result.output
@@ -129,7 +129,7 @@ def test_a_row_without_a_choice_fails_alone(tiny_preset: Path, tmp_path: Path, m
             raise DivergedError("the loss became inf; lower it")
         run_experiment(experiment, place, listener)
 
-    monkeypatch.setattr("clare.cli.jobs.run_experiment", fail)
+    monkeypatch.setattr("clare.runner.jobs.run_experiment", fail)
     result = invoke("table3", "--preset", tiny_preset, "--out", tmp_path)
     assert result.exit_code == 1
     assert "w/o capacity-aware failed: none of its choices could be run on validation images" in result.output

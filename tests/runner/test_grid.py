@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clare.cli.grid import Axis, Point, make_points, parse_axes, split_values
 from clare.errors import SettingsError
+from clare.runner.grid import Axis, Point, make_points, parse_axes, split_values
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from typing import Any
 
 from rich.console import Console
 
-from clare.cli.compare import check_processes, parse_seeds
-from clare.cli.jobs import Job, run_jobs
 from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.experiments import efficiency, figure1
@@ -38,6 +36,8 @@ from clare.metrics.summary import summarise
 from clare.presets.load import with_backbone
 from clare.report.record import read_run
 from clare.report.tables import Sheet, to_markdown, to_rich
+from clare.runner.compare import check_processes, parse_seeds
+from clare.runner.jobs import Job, run_jobs
 
 Reasons = Mapping[Path, str]
 """Why runs failed, by their folders."""

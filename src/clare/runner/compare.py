@@ -6,17 +6,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from clare.cli.jobs import Job, run_jobs
-from clare.cli.reports import print_standings, write_report
 from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.presets.load import make_experiment, overrides_for
 from clare.presets.schema import Experiment
 from clare.report.groups import rank
-from clare.report.record import read_run
-from clare.report.standings import Failure
+from clare.report.record import head_label, read_run
+from clare.report.standings import Failure, print_standings
 from clare.report.tables import task_table
+from clare.report.write import write_report
+from clare.runner.comparison import describe_comparison, note_comparison, take_folder
+from clare.runner.jobs import Job, run_jobs
 
 
 def compare_command(
@@ -31,7 +32,7 @@ def compare_command(
     """Make all runs, print the comparison, write plots, tables and page, and return what failed."""
     check_processes(num_processes)
     experiments, failures = plan(preset, methods, overrides, seeds)
-    root = out or Path("runs") / experiments[0].name
+    root = _take_folder(console, experiments, methods, overrides, out)
     jobs = make_jobs(preset, experiments, root, len(seeds) > 1)
 
     def done(job: Job) -> None:
@@ -49,6 +50,26 @@ def compare_command(
         page = write_report(runs, root, None, f"Methods compared on {experiments[0].name}", ranking, failures)
         console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return failures
+
+
+def _take_folder(
+    console: Console,
+    experiments: Sequence[Experiment],
+    methods: Sequence[str],
+    overrides: Sequence[str],
+    out: Path | None,
+) -> Path:
+    """Find the folder of this comparison and note that it is its own."""
+    labels = {METHODS.get(method).name for method in methods}
+    seeds = {experiment.seed for experiment in experiments}
+    comparison = describe_comparison(experiments[0].name, list(labels), overrides, list(seeds))
+    default = Path("runs") / experiments[0].name
+    root = take_folder(out, default, comparison)
+    if is_first_rank():
+        note_comparison(root, comparison)
+        if root not in (out, default):
+            console.print(f"{default} holds another comparison; this one is in {root}", soft_wrap=True, highlight=False)
+    return root
 
 
 def plan(
@@ -80,9 +101,8 @@ def make_jobs(preset: str, experiments: Sequence[Experiment], root: Path, by_see
 
 
 def head_of(experiment: Experiment) -> str:
-    """Return how the rows of an experiment's head come about, as its record will tell."""
-    head = experiment.method_settings().head
-    return f"{head.form}, {head.strategy}"
+    """Return the head of an experiment as its record would name it."""
+    return head_label(experiment.model_dump(mode="json"))
 
 
 def check_processes(num_processes: int) -> None:

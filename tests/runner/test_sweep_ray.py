@@ -17,15 +17,15 @@ import pytest
 from rich.console import Console
 from run_outcome import outcome
 
-from clare.cli import ray_jobs
-from clare.cli.jobs import Job
-from clare.cli.ray_jobs import check_address, load_ray, resources_for, run_ray_jobs, run_task
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
+from clare.runner import ray_jobs
+from clare.runner.jobs import Job
+from clare.runner.ray_jobs import check_address, load_ray, resources_for, run_ray_jobs, run_task
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra ray is not installed")

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from clare.cli.progress import SECONDS_BETWEEN_LINES, every
 from clare.report.tables import duration
+from clare.runner.progress import SECONDS_BETWEEN_LINES, every
 
 AT_REST = ("waiting", "done", "failed")
 

@@ -6,8 +6,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from clare.cli.board import Board
-from clare.cli.progress import Position, ProgressBars, every, seconds_left
+from clare.runner.board import Board
+from clare.runner.progress import Position, ProgressBars, every, seconds_left
 
 
 class Clock:
@@ -89,8 +89,8 @@ def test_the_board_says_how_far_the_runs_at_work_are() -> None:
 
 
 def test_a_pipe_is_told_again_and_again_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clare.cli.progress.SECONDS_BETWEEN_LINES", 0.001)
-    monkeypatch.setattr("clare.cli.board.SECONDS_BETWEEN_LINES", 0.001)
+    monkeypatch.setattr("clare.runner.progress.SECONDS_BETWEEN_LINES", 0.001)
+    monkeypatch.setattr("clare.runner.board.SECONDS_BETWEEN_LINES", 0.001)
     for watched in (ProgressBars(Console(file=StringIO()), "a"), Board(Console(file=StringIO()), ["a"])):
         has_spoken = threading.Event()
         monkeypatch.setattr(watched, "say", has_spoken.set)

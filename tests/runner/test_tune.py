@@ -10,8 +10,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from clare.cli.main import app
-from clare.cli.trials import Grid, Point, Score, edge_of, make_grid, next_trials, round_sizes, values_of
-from clare.cli.tune import num_classes_of, tuned_preset, validation_overrides
 from clare.data.stream import StreamSettings
 from clare.engine.context import Listener
 from clare.engine.run import run_experiment
@@ -20,6 +18,8 @@ from clare.methods import METHODS
 from clare.methods.base import FACTORS
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
+from clare.runner.trials import Grid, Point, Score, edge_of, make_grid, next_trials, round_sizes, values_of
+from clare.runner.tune import num_classes_of, tuned_preset, validation_overrides
 
 
 def invoke(*arguments: str | Path) -> Result:
@@ -193,7 +193,7 @@ def test_the_best_trial_becomes_a_preset(tiny_preset: Path, tmp_path: Path, monk
         started.append(folder)
         run_experiment(experiment, folder, listener)
 
-    monkeypatch.setattr("clare.cli.jobs.run_experiment", counted)
+    monkeypatch.setattr("clare.runner.jobs.run_experiment", counted)
     assert invoke(*command, "--trials", "3", *options).exit_code == 0
     assert len(started) == 2
     longer = json.loads((tmp_path / "tune.json").read_text())["trials"]

@@ -6,10 +6,6 @@ from typing import Any
 
 from rich.console import Console
 
-from clare.cli.compare import check_processes, head_of
-from clare.cli.grid import Point, make_points, parse_axes
-from clare.cli.jobs import Job, Reasons, num_processes_for, run_jobs
-from clare.cli.ray_jobs import run_ray_jobs
 from clare.engine.ranks import is_first_rank
 from clare.metrics.summary import summarise
 from clare.presets.schema import Experiment
@@ -17,6 +13,10 @@ from clare.report.record import read_run
 from clare.report.standings import Failure
 from clare.report.sweep import Sweep, SweepRow, sweep_sheet, write_sweep
 from clare.report.tables import percent, to_rich
+from clare.runner.compare import check_processes, head_of
+from clare.runner.grid import Point, make_points, parse_axes
+from clare.runner.jobs import Job, Reasons, num_processes_for, run_jobs
+from clare.runner.ray_jobs import run_ray_jobs
 
 
 def sweep_command(

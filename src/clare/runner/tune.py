@@ -9,9 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from clare.cli.compare import check_processes
-from clare.cli.jobs import Job, Reasons, run_jobs
-from clare.cli.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
 from clare.data.stream import StreamSettings, task_sizes
 from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
@@ -22,6 +19,9 @@ from clare.presets.load import layers_of, make_experiment, parse_override
 from clare.presets.write import table_lines
 from clare.report.record import read_run
 from clare.report.tables import Sheet, percent, to_rich
+from clare.runner.compare import check_processes
+from clare.runner.jobs import Job, Reasons, run_jobs
+from clare.runner.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,8 @@ def _write_trials(
 
 def tuned_preset(preset: str, chosen: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a preset that extends another with the chosen settings of each method."""
-    parent = "+".join(str(Path(layer).resolve()) if layer.endswith(".toml") else layer for layer in layers_of(preset))
+    files = (".toml", ".safetensors")
+    parent = "+".join(str(Path(layer).resolve()) if layer.endswith(files) else layer for layer in layers_of(preset))
     lines = ["# Chosen by final accuracy on validation images; tune.json holds all trials."]
     lines += [f"extends = {json.dumps(parent, ensure_ascii=False)}"]
     for method, settings in chosen.items():

@@ -12,8 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from clare.backbones.hub import without_connection
-from clare.backbones.vit import BackboneSettings
+from clare.backbones.settings import BackboneSettings
 from clare.backbones.weights import fetch_weights, find_weights, weights_size
 from clare.data.archives import Progress
 from clare.data.catalogue import CATALOGUE, Facts
@@ -21,9 +20,8 @@ from clare.data.fetch import Fetcher
 from clare.data.inventory import differences, folder_of, layout_of, take_inventory
 from clare.data.settings import DRAWINGS, DataSettings
 from clare.errors import ClareError, DataError
-from clare.hub import cache_folder
-from clare.methods import METHODS
-from clare.presets.load import make_experiment, with_backbone
+from clare.hub import cache_folder, without_connection
+from clare.presets.load import make_experiment, make_setup, parse_override, with_backbone
 from clare.room import free_room, readable_size
 
 COLOURS = {"ready": "green", "differs": "yellow", "missing": "red"}
@@ -49,16 +47,22 @@ def data_command(
     fetch: bool,
 ) -> bool:
     """Print what the preset needs and how that stands, after fetching if asked; return whether all of it is ready."""
+    name = with_backbone(preset, backbone)
+    setup = make_setup(name, overrides)
     if method is not None:
+        from clare.methods import METHODS
+
         METHODS.named(method)
-    experiment = make_experiment(with_backbone(preset, backbone), method, overrides)
-    problems = _fetch_missing(console, experiment.data, experiment.backbone) if fetch else []
+    if method is not None or any("method" in parse_override(text) for text in overrides):
+        # What a preset needs does not depend on its method, but only the method's code knows its settings.
+        make_experiment(name, method, overrides)
+    problems = _fetch_missing(console, setup.data, setup.backbone) if fetch else []
     chosen = [] if method is None else ["--method", method]
     words = [*chosen, *(word for text in overrides for word in ("--set", text))]
-    command = shlex.join(["clare", "data", with_backbone(preset, backbone), *words])
+    command = shlex.join(["clare", "data", name, *words])
     command += " --fetch"
-    supplies = [data_supply(experiment.data, command), weights_supply(experiment.backbone, command)]
-    title = f"[bold]{escape(experiment.name)}[/]: {escape(experiment.description)}"
+    supplies = [data_supply(setup.data, command), weights_supply(setup.backbone, command)]
+    title = f"[bold]{escape(setup.name)}[/]: {escape(setup.description)}"
     console.print(title, highlight=False, soft_wrap=True)
     for supply in supplies:
         _print(console, supply)

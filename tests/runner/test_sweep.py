@@ -15,12 +15,12 @@ import torch
 from run_outcome import outcome
 from typer.testing import CliRunner, Result
 
-from clare.cli.jobs import choose_gpus, num_processes_for, visible_gpus
 from clare.cli.main import app
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import ClareError, SettingsError
 from clare.presets.load import make_experiment
+from clare.runner.jobs import choose_gpus, num_processes_for, visible_gpus
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
 
@@ -57,7 +57,7 @@ def test_every_setting_runs_with_every_seed(tiny_preset: Path, tmp_path: Path, m
     def refuse(*_: object) -> None:
         raise AssertionError("a finished run was started")
 
-    monkeypatch.setattr("clare.cli.jobs.run_experiment", refuse)
+    monkeypatch.setattr("clare.runner.jobs.run_experiment", refuse)
     assert invoke(*command).exit_code == 0
     assert invoke(*command, "--jobs", "2").exit_code == 0
     assert json.loads((tmp_path / "sweep.json").read_text()) == written
@@ -149,7 +149,7 @@ def test_there_is_a_run_for_each_gpu(tiny_preset: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("LOCAL_RANK", raising=False)
 
     def number(device: str, num_devices: int, num_gpus: int) -> int:
-        monkeypatch.setattr("clare.cli.jobs.visible_gpus", lambda: ["0"] * num_gpus)
+        monkeypatch.setattr("clare.runner.jobs.visible_gpus", lambda: ["0"] * num_gpus)
         words = [f"engine.device={device}", f"engine.num_devices={num_devices}"]
         return num_processes_for([make_experiment(str(tiny_preset), "simplecil", words)])
 
@@ -195,7 +195,7 @@ def test_each_process_has_a_gpu_of_its_own(
     places = telling.parent / "told"
     places.mkdir()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("clare.cli.jobs.visible_gpus", lambda: ["5", "7"])
+    monkeypatch.setattr("clare.runner.jobs.visible_gpus", lambda: ["5", "7"])
     grid = ("--method", f"{telling}:Telling", "--set", f"engine.device={device}", "--seeds", "1,2")
     jobs = ("--jobs", "2") if device == "cpu" else ()
     result = invoke("sweep", tiny_preset, *grid, *jobs, "--out", tmp_path / "out")

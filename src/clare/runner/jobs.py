@@ -15,9 +15,6 @@ from typing import IO
 import torch
 from rich.console import Console
 
-from clare.cli.board import Board, progress_of
-from clare.cli.loggers import Together, open_loggers
-from clare.cli.progress import ProgressBars
 from clare.engine.context import Silence
 from clare.engine.folder import RunFolder
 from clare.engine.ranks import is_first_rank
@@ -25,6 +22,9 @@ from clare.engine.run import run_experiment
 from clare.errors import ClareError
 from clare.locks import take
 from clare.presets.schema import Experiment
+from clare.runner.board import Board, progress_of
+from clare.runner.loggers import Together, open_loggers
+from clare.runner.progress import ProgressBars
 
 LOG = "log.txt"
 SECONDS_BETWEEN_LOOKS = 0.1

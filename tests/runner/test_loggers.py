@@ -13,7 +13,6 @@ from run_outcome import Stop, StopAtBatch, events, outcome
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
 
-from clare.cli.loggers import Scalars, Together, check_address, check_loggers, open_loggers
 from clare.cli.main import app
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
@@ -21,6 +20,7 @@ from clare.errors import RunError, SettingsError
 from clare.metrics.accuracy import forgetting, matrix_from_rows
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
+from clare.runner.loggers import Scalars, Together, check_address, check_loggers, open_loggers
 
 BLOCK = 32_768
 Points = dict[str, list[tuple[int, float]]]
@@ -245,7 +245,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 
 def test_a_server_out_of_reach_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clare.cli.loggers.getproxies", dict)
+    monkeypatch.setattr("clare.runner.loggers.getproxies", dict)
     monkeypatch.setenv("WANDB_MODE", "online")
     # Nobody listens at the port for discarded bytes.
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
