@@ -7,6 +7,7 @@ from rich.console import Console
 
 from clare.report.compare import compare
 from clare.report.groups import Standing, rank
+from clare.report.latex import to_latex
 from clare.report.page import write_page
 from clare.report.plots import write_plots
 from clare.report.record import RunRecord, find_runs
@@ -15,9 +16,12 @@ from clare.report.summary import write_summary
 from clare.report.tables import comparison_table, task_table, to_rich
 
 
-def show_command(console: Console, paths: list[Path]) -> None:
-    """Print each run's table and the comparison of all, methods with several seeds as one."""
+def show_command(console: Console, paths: list[Path], latex: bool = False) -> None:
+    """Print each run's table and the comparison of all, methods with several seeds as one, or the latter as LaTeX."""
     runs = find_runs(paths)
+    if latex:
+        console.print(to_latex(runs), end="", markup=False, highlight=False, soft_wrap=True)
+        return
     for run in runs:
         console.print(task_table(run))
     console.print(comparison_table(runs))
