@@ -1,11 +1,12 @@
 """Finished and unfinished runs as one table for pandas: one row per run and task."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clare.errors import RunError
+from clare.presets.write import flat
 from clare.report.record import RECORD, RunRecord, read_run
 
 if TYPE_CHECKING:
@@ -56,17 +57,8 @@ def rows_of(run: RunRecord) -> Iterator[dict[str, Any]]:
             "learn_seconds": task.learn_seconds,
             "evaluate_seconds": task.evaluate_seconds,
             "peak_memory": task.peak_memory,
-            **dict(_flat(settings)),
+            **dict(flat(settings)),
         }
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield settings under dotted names."""
-    for key, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _runs_below(folders: tuple[str | Path, ...]) -> list[Path]:
