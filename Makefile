@@ -11,7 +11,7 @@ $(BIN)/pip install --progress-bar off --constraint constraints.txt --editable '.
 status=$$?; kill $$voice; exit $$status
 endef
 
-.PHONY: install run test test-browser check docs results wheel help clean
+.PHONY: install run test test-browser check index docs results wheel help clean
 
 help:  ## Say what the targets do
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -32,7 +32,10 @@ check: .venv/tested  ## Format, lint and types
 	$(BIN)/ruff check src tests scripts benchmarks studies
 	$(BIN)/mypy
 
-docs: .venv/tested  ## Build the docs site into site/, strictly
+index: .venv/installed  ## Write src/clare/index.json, which the listing commands read in place of the code
+	$(BIN)/python scripts/write_index.py
+
+docs: .venv/tested index  ## Build the docs site into site/, strictly
 	$(BIN)/python scripts/write_reference.py
 	$(BIN)/python scripts/draw_method.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

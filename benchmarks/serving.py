@@ -49,7 +49,7 @@ def make_model(folder: Path) -> None:
     for label, name in enumerate(data.classes[:NUM_CLASSES]):
         chosen = (data.train.labels == label).nonzero().squeeze(1)[:IMAGES_PER_CLASS]
         examples[name] = [image[0].numpy() for image in data.train.batch(chosen)[0].pixels]
-    TaughtModel.create(folder).teach(examples, mode="quick")
+    TaughtModel.create(folder, method="clare").teach(examples, mode="quick")
 
 
 def make_images(model: TaughtModel) -> list[bytes]:

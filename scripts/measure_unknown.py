@@ -16,6 +16,7 @@ from clare.data.store import LabelledImages
 from clare.files import write_json
 from clare.model.records import Mode
 from clare.own.certainty import calibration_error
+from clare.own.defaults import DEFAULT_METHOD
 from clare.own.taught import TaughtModel
 from clare.version import __version__
 
@@ -23,15 +24,18 @@ SEED = 0
 NUM_STRANGERS = 100
 CLASSES_PER_TASK = 10
 DRAWINGS_PER_CLASS = 40
-CASES: tuple[tuple[int, Mode, str], ...] = (
-    (10, "learn", "aligned"),
-    (30, "learn", "aligned"),
-    (10, "quick", "aligned"),
-    (30, "quick", "aligned"),
-    (30, "quick", "prototype"),
-    (30, "quick", "discriminant"),
-    (30, "quick", "quadratic"),
+CASES: tuple[tuple[int, str, Mode, str | None], ...] = (
+    (10, DEFAULT_METHOD, "learn", None),
+    (30, DEFAULT_METHOD, "learn", None),
+    (10, "clare", "learn", "aligned"),
+    (30, "clare", "learn", "aligned"),
+    (10, "clare", "quick", "aligned"),
+    (30, "clare", "quick", "aligned"),
+    (30, "clare", "quick", "prototype"),
+    (30, "clare", "quick", "discriminant"),
+    (30, "clare", "quick", "quadratic"),
 )
+"""Classes, method, kind of lesson, and head; none is the method's own by default."""
 
 
 def drawings(images: LabelledImages, label: int) -> list[Pixels]:
@@ -60,11 +64,13 @@ def certainties(model: TaughtModel, images: list[Pixels], labels: list[str]) -> 
     return found
 
 
-def measure(dataset: Dataset, order: list[int], num_classes: int, mode: Mode, head: str) -> dict[str, Any]:
+def measure(
+    dataset: Dataset, order: list[int], num_classes: int, method: str, mode: Mode, head: str | None
+) -> dict[str, Any]:
     """Teach classes task by task, and score test drawings of these and of others."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"head": {"strategy": head}}
-        model = TaughtModel.create(Path(folder) / "model", settings=settings, device="cpu")
+        settings = {} if head is None else {"head": {"strategy": head}}
+        model = TaughtModel.create(Path(folder) / "model", None, method, settings, device="cpu")
         for start in range(0, num_classes, CLASSES_PER_TASK):
             task = order[start : start + CLASSES_PER_TASK]
             lesson = {dataset.classes[label]: drawings(dataset.train, label)[:DRAWINGS_PER_CLASS] for label in task}
@@ -82,8 +88,9 @@ def measure(dataset: Dataset, order: list[int], num_classes: int, mode: Mode, he
         evaluation = model.evaluate(taught)
         return {
             "num_classes": num_classes,
+            "method": method,
             "mode": mode,
-            "head": head,
+            "head": model.method.settings.head.strategy,
             "threshold": model.threshold,
             "num_known": len(known),
             "num_unknown": len(unknown),
@@ -100,7 +107,7 @@ def main() -> None:
     """Write results/unknown_score.json, or the file that is named."""
     dataset = load_dataset(DataSettings(dataset="quickdraw", channels=1))
     order = np.random.RandomState(SEED).permutation(len(dataset.classes)).tolist()
-    models = [measure(dataset, order, num_classes, mode, head) for num_classes, mode, head in CASES]
+    models = [measure(dataset, order, *case) for case in CASES]
     facts = {
         "what": "scores of test drawings of taught classes and of 100 classes never taught, 20 drawings each",
         "command": "python scripts/measure_unknown.py",

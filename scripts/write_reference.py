@@ -13,6 +13,7 @@ from typer.models import ArgumentInfo, CommandInfo, OptionInfo
 
 from clare.cli.listing import allowed_values, families
 from clare.cli.main import app
+from clare.methods import METHODS
 from clare.methods.base import Method, MethodSettings
 from clare.presets.schema import Experiment
 from clare.settings import Settings
@@ -57,7 +58,7 @@ def settings_page() -> str:
     parts += ["## method: what all methods have\n", _table_of(shared) + "\n"]
     for family, kinds in families().items():
         for kind in kinds:
-            parts += list(_method_parts(family, kind, shared))
+            parts += list(_method_parts(family, METHODS.get(kind["name"]), shared))
     return "\n".join(parts)
 
 

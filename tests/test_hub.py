@@ -50,6 +50,6 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def run_out(*arguments: object, **settings: object) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("clare.hub.hf_hub_download", run_out)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", run_out)
     with pytest.raises(HubError, match=r"^the disk is full$"):
         download(MODEL, tmp_path)

@@ -127,14 +127,64 @@ def test_a_name_with_a_file_is_told_from_others() -> None:
 
 def test_a_class_in_a_file_is_found_by_its_path(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     registry = shapes()
-    square = registry.get(f"{file}:Square")
+    square = registry.named(f"{file}:Square")
     assert square().area() == 1.0
+    assert registry.named(f"{file}:Square") is square
     assert registry.get(f"{file}:Square") is square
     assert registry.name_of(square) == f"{file}:Square"
     assert registry.name_of(Point) == "point"
     assert list(registry) == ["point"]
     monkeypatch.chdir(tmp_path)
     assert registry.get("shapes.py:Square") is square
+
+
+def test_a_name_that_was_read_finds_only_what_was_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    registry = shapes()
+    monkeypatch.chdir(tmp_path)
+    modules = set(sys.modules)
+    with pytest.raises(SettingsError, match=r"what was read asks for the shape shapes\.py:Square, a file.*--shape"):
+        registry.get("shapes.py:Square")
+    with pytest.raises(SettingsError, match=r"mine asks for the shape .* name it: --shape 'my shapes\.py:A', or"):
+        registry.get("my shapes.py:A", "mine")
+    assert set(sys.modules) == modules
+    square = registry.named("shapes.py:Square")
+    for name in ("shapes.py:Square", "./shapes.py:Square", f"{file}:Square"):
+        assert registry.get(name) is square
+    # Another file of the same name from elsewhere is another file.
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "shapes.py").write_text(SHAPES)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(SettingsError, match="no folder or preset makes a file run"):
+        registry.get("shapes.py:Square")
+
+
+def test_what_a_person_names_is_told_from_what_was_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = shapes()
+    monkeypatch.chdir(file.parent)
+    assert registry.is_same("shapes.py:Square", f"{file}:Square")
+    assert registry.is_same("point", "point")
+    assert registry.is_same("point", Point)
+    for other in ("shapes.py:Again", "point", "elsewhere/shapes.py:Square", Point):
+        assert not registry.is_same("shapes.py:Square", other)
+
+
+def test_a_class_that_is_given_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = shapes()
+    assert registry.named(Point) is Point
+
+    class Dot(Point):
+        name = "dot"
+
+    assert registry.named(Dot) is registry.named(Dot) is registry.get("dot") is Dot
+    assert registry.name_of(Dot) == "dot"
+    monkeypatch.chdir(tmp_path)
+    assert registry.named(Dot, "dots.py:Dot") is registry.get("dots.py:Dot") is Dot
+    with pytest.raises(SettingsError, match="the class Thing is no shape but"):
+        registry.named(type("Thing", (), {}))
+    with pytest.raises(SettingsError, match="the class Again is named 'dot' as another shape is"):
+        registry.named(type("Again", (Point,), {"name": "dot"}))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +223,7 @@ def test_whatever_is_wrong_with_a_file_is_one_sentence(
         (file.parent / f"{name}.py").write_text(text)
     modules = set(sys.modules)
     with pytest.raises(SettingsError) as caught:
-        shapes().get(given)
+        shapes().named(given)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
     broken = [name for name in set(sys.modules) - modules if name.startswith(("line_", "syntax_", "imports_"))]
@@ -182,10 +232,10 @@ def test_whatever_is_wrong_with_a_file_is_one_sentence(
 
 def test_two_files_cannot_bring_the_same_name(file: Path, tmp_path: Path) -> None:
     registry = shapes()
-    registry.get(f"{file}:Square")
+    registry.named(f"{file}:Square")
     (tmp_path / "other.py").write_text(SHAPES)
     with pytest.raises(SettingsError, match="is named 'square' as another shape is"):
-        registry.get(f"{tmp_path / 'other.py'}:Square")
+        registry.named(f"{tmp_path / 'other.py'}:Square")
 
 
 PLUGIN = """

@@ -6,12 +6,18 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from safetensors.torch import load_file, save
-from torch import Tensor
+from safetensors import SafetensorError
 
 from clare.errors import RunError
+from clare.sealed import digest_of, read_bytes
+
+RESTORE = "restore it from a copy, or remove the run's folder and run again"
+"""What to do about a damaged file of a run."""
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -47,20 +53,33 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON, atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+def write_json(path: Path, value: Any) -> str:
+    """Write a value as indented JSON, atomically, and return the digest of the bytes."""
+    data = (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    write_bytes(path, data)
+    return digest_of(data)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write tensors as safetensors, atomically."""
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None) -> str:
+    """Write tensors as safetensors, atomically, and return the digest of the bytes."""
+    # Those who write text alone are spared the seconds that torch takes.
+    from safetensors.torch import save
+
     on_cpu = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
-    write_bytes(path, save(on_cpu, metadata))
+    data = save(on_cpu, metadata)
+    write_bytes(path, data)
+    return digest_of(data)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> "dict[str, Tensor]":
     """Read all tensors of a safetensors file onto the CPU."""
-    tensors: dict[str, Tensor] = load_file(path)
+    from safetensors.torch import load
+
+    data = read_bytes(path, RunError, RESTORE)
+    try:
+        tensors: dict[str, Tensor] = load(data)
+    except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise RunError(f"{path} is no file of tensors ({error}); {RESTORE}") from error
     return tensors
 
 

@@ -1,17 +1,11 @@
-"""Files on the Hugging Face Hub: how large they are, whether its cache has them, and how they come here."""
+"""Files on the Hugging Face Hub: how large they are, whether its cache has them, and how they come here.
+
+The Hub's client is imported where it is asked, since most who name a file of the Hub never fetch it.
+"""
 
 import errno
 from pathlib import Path
 from typing import NamedTuple
-
-from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    GatedRepoError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
 
 SITE = "https://huggingface.co"
 
@@ -45,17 +39,23 @@ class HubFile(NamedTuple):
 
 def cache_folder() -> Path:
     """Return the folder of the Hub's cache on this machine."""
+    from huggingface_hub import constants
+
     return Path(constants.HF_HUB_CACHE)
 
 
 def cached_file(file: HubFile) -> Path | None:
     """Return where the Hub's cache on this machine has the file, if it does."""
+    from huggingface_hub import try_to_load_from_cache
+
     found = try_to_load_from_cache(file.repository, file.name, repo_type=file.kind)
     return Path(found) if isinstance(found, str) else None
 
 
 def file_size(file: HubFile, endpoint: str | None = None) -> int | None:
     """Ask the Hub how many bytes a file has; it may not say."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
     try:
         url = hf_hub_url(file.repository, file.name, repo_type=file.kind, endpoint=endpoint)
         return get_hf_file_metadata(url).size
@@ -65,6 +65,8 @@ def file_size(file: HubFile, endpoint: str | None = None) -> int | None:
 
 def download(file: HubFile, folder: Path | None = None, endpoint: str | None = None) -> Path:
     """Fetch a file to a folder, or else to the Hub's cache; what was cut short is gone on with and never seen whole."""
+    from huggingface_hub import hf_hub_download
+
     try:
         path = hf_hub_download(
             file.repository, file.name, repo_type=file.kind, local_dir=folder, endpoint=endpoint, etag_timeout=10
@@ -74,17 +76,27 @@ def download(file: HubFile, folder: Path | None = None, endpoint: str | None = N
     return Path(str(path))
 
 
+def without_connection(file: HubFile) -> str:
+    """Say in a clause how weights come to a machine without a connection."""
+    return (
+        f"download {file.address} elsewhere and set `backbone.weights` to the file, "
+        "or copy the Hub's cache from a machine that has them"
+    )
+
+
 def _reason(error: Exception) -> str:
     """Say in a clause why the Hub did not give a file."""
+    from huggingface_hub import errors
+
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "the disk is full"
-    if isinstance(error, OfflineModeIsEnabled):
+    if isinstance(error, errors.OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE forbids to look beyond the cache"
-    if isinstance(error, GatedRepoError):
+    if isinstance(error, errors.GatedRepoError):
         return "its owners ask to accept their conditions on its page first"
-    if isinstance(error, LocalEntryNotFoundError):
+    if isinstance(error, errors.LocalEntryNotFoundError):
         return "the Hub cannot be reached and the cache does not have it"
-    if isinstance(error, RepositoryNotFoundError | EntryNotFoundError):
+    if isinstance(error, errors.RepositoryNotFoundError | errors.EntryNotFoundError):
         return "the Hub does not have it"
     first_line = str(error).strip().splitlines()[:1]
     return f"{type(error).__name__}{': ' + first_line[0] if first_line else ''}"

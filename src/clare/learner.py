@@ -23,8 +23,8 @@ from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.model.folder import load_model, read_manifest, save_model
 from clare.model.lock import writing
-from clare.own.defaults import named_backbone
 from clare.own.taught import Mode, TaughtModel
+from clare.presets.load import find_backbone
 from clare.settings import build_settings
 
 __all__ = ["Learner", "TaughtModel", "create", "load", "teach"]
@@ -90,16 +90,16 @@ class Learner:
 
 def create(
     backbone: str | VisionTransformer | BackboneSettings = "quickdraw-vit",
-    method: str = "clare",
+    method: str | type[Method] = "clare",
     *,
     settings: Mapping[str, Any] | None = None,
     transforms: Mapping[str, Any] | None = None,
     seed: int = 1993,
     device: str = "auto",
 ) -> Learner:
-    """Make a learner from a timm name, a built ViT or backbone settings, and a method's name."""
+    """Make a learner from a timm name, a built ViT or backbone settings, and a method's name, file or class."""
     frozen = _backbone(backbone)
-    kind = METHODS.get(method)
+    kind = METHODS.named(method)
     learner_settings = build_settings(kind.settings_type, settings or {}, "settings")
     size = frozen.image_size
     defaults = {"image_size": size, "resize": size, "normalise": "backbone"}
@@ -110,11 +110,15 @@ def create(
 
 
 def load(
-    folder: str | Path, backbone: str | VisionTransformer | BackboneSettings | None = None, *, device: str = "auto"
+    folder: str | Path,
+    backbone: str | VisionTransformer | BackboneSettings | None = None,
+    *,
+    method: str | type[Method] | None = None,
+    device: str = "auto",
 ) -> Learner:
-    """Read a learner that was saved; a backbone built by hand must be given again."""
-    method, frozen, transforms = load_model(Path(folder), None if backbone is None else _backbone(backbone))
-    return Learner(method, frozen, transforms, device)
+    """Read a learner that was saved; a backbone built by hand and a method of one's own must be given again."""
+    built, frozen, transforms = load_model(Path(folder), None if backbone is None else _backbone(backbone), method)
+    return Learner(built, frozen, transforms, device)
 
 
 def teach(
@@ -122,6 +126,7 @@ def teach(
     pictures: Examples,
     backbone: str | BackboneSettings | None = None,
     *,
+    method: str | type[Method] | None = None,
     mode: Mode = "learn",
     device: str = "auto",
 ) -> TaughtModel:
@@ -130,10 +135,11 @@ def teach(
     if (folder / "model.json").exists():
         if backbone is not None:
             raise ModelError(f"{folder} has its backbone already; leave out `backbone` or choose another folder")
-        model = TaughtModel.open(folder, device=device)
+        model = TaughtModel.open(folder, device=device, method=method)
     else:
-        settings = named_backbone(backbone) if isinstance(backbone, str) else backbone
-        model = TaughtModel.create(folder, settings, device=device)
+        settings = find_backbone(backbone) if isinstance(backbone, str) else backbone
+        chosen: dict[str, Any] = {} if method is None else {"method": method}
+        model = TaughtModel.create(folder, settings, device=device, **chosen)
     model.teach(pictures, mode=mode)
     return model
 

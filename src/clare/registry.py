@@ -1,10 +1,12 @@
 """The one registry: names written once, wrong names answered with the nearest right one.
 
-A registry of classes also takes those of other packages, by entry point, and of any file, by `path/to/file.py:Class`.
+A registry of classes also takes those of other packages, by entry point, and of any file that a person names as
+`path/to/file.py:Class`. A name that was read, from a folder or a preset, never makes a file run.
 """
 
 import hashlib
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -12,6 +14,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from shlex import quote
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
@@ -19,6 +22,8 @@ from clare.errors import SettingsError, nearest
 
 T = TypeVar("T")
 C = TypeVar("C")
+Place = tuple[str, str]
+"""Where a class is: its file, or its module where it has none, and its name there."""
 
 
 class Registry(Generic[T]):
@@ -50,25 +55,68 @@ class ClassRegistry(Registry[type[C]]):
     def __init__(self, kind: str, base: type[Any], group: str) -> None:
         super().__init__(kind)
         self.base, self.group = base, group
-        self._own: dict[str, type[C]] = {}
+        self._own: dict[Place, tuple[str, type[C]]] = {}
+        """What a person has named in this process, and under which name."""
 
-    def get(self, name: str) -> type[C]:
-        """Return the class of this name, of an entry point, or of a file."""
-        if is_file_name(name):
-            if name not in self._own:
-                self._own[name] = self._checked(self._class_in(name), f"'{name}'")
-            return self._own[name]
+    def get(self, name: str, reader: str = "what was read") -> type[C]:
+        """Return the class of this name, of an entry point, or of what a person has named; no file is run."""
+        is_file = is_file_name(name)
+        place = _place_of_file(name) if is_file else None
+        for known, (given, kind) in self._own.items():
+            if known == place or (given == name and not is_file):
+                return kind
+        if is_file:
+            raise SettingsError(
+                f"{reader} asks for the {self.kind} {shown(name)}, a file, and no folder or preset makes a file run; "
+                f"if you trust that file, {how_to_name(self.kind, name)}"
+            )
         if name not in self._items and name in self._entries:
             self.add(name, self._from_entry(self._entries[name]))
         return super().get(name)
+
+    def named(self, given: str | type[C], read: str | None = None) -> type[C]:
+        """Return what a person names, running the file if it is in one; `read` is what a folder calls it."""
+        if not isinstance(given, str):
+            return self._named_class(given, read)
+        if not is_file_name(given):
+            return self.get(given)
+        place = _place_of_file(given)
+        if place not in self._own:
+            self._own[place] = read or given, self._checked(self._class_in(given), f"'{given}'")
+        return self._own[place][1]
+
+    def _named_class(self, given: type[C], read: str | None) -> type[C]:
+        """Remember a class that a person gives; one that was defined again takes the place of the one before."""
+        name, home = str(getattr(given, "name", given.__name__)), _place_of_class(given)
+        if name in self and self.get(name) is given:
+            return given
+        called = read or _file_name_of(home) or name
+        place = _place_of_file(called) if is_file_name(called) else home
+        for known, (_, kind) in list(self._own.items()):
+            if kind is not given and (known == place or _place_of_class(kind) == home):
+                del self._own[known]
+        kind = self._checked(given, f"the class {given.__qualname__}")
+        self._own.setdefault(place, (called, kind))
+        return kind
+
+    def is_same(self, read: str, given: str | type[C]) -> bool:
+        """Tell whether what a person names is what was read; nothing is run."""
+        if isinstance(given, str):
+            are_files = is_file_name(read) and is_file_name(given)
+            return read == given or (are_files and _place_of_file(read) == _place_of_file(given))
+        # A class is at hand, so a file of its name may lie elsewhere than it did for whoever made the folder.
+        path, name = _place_of_class(given)
+        own = (str(getattr(given, "name", "")), self.name_of(given))
+        return read in own or (is_file_name(read) and Path(read).name == f"{Path(path).name}:{name}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys([*self._items, *self._entries]))
 
     def name_of(self, item: type[C]) -> str:
         """Return the name by which `get` finds this class, as the user gave it."""
-        names = (name for found in (self._own, self._items) for name, known in found.items() if known is item)
-        return next(names, str(getattr(item, "name", item.__name__)))
+        own = (name for name, known in self._own.values() if known is item)
+        names = (name for name, known in self._items.items() if known is item)
+        return next(own, next(names, str(getattr(item, "name", item.__name__))))
 
     @cached_property
     def _entries(self) -> dict[str, EntryPoint]:
@@ -123,8 +171,8 @@ class ClassRegistry(Registry[type[C]]):
         name = str(getattr(item, "name", ""))
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
             raise SettingsError(f"{where} is named '{name}'; a name is made of letters, digits, '.', '_' and '-'")
-        others = [known for found in (self._own, self._items) for known in found.values() if known is not item]
-        if name in [getattr(known, "name", "") for known in others]:
+        others = [*(known for _, known in self._own.values()), *self._items.values()]
+        if name in [getattr(known, "name", "") for known in others if known is not item]:
             raise SettingsError(f"{where} is named '{name}' as another {self.kind} is; give its class another `name`")
         return cast(type[C], item)
 
@@ -132,6 +180,41 @@ class ClassRegistry(Registry[type[C]]):
 def is_file_name(name: str) -> bool:
     """Tell whether a name means a class in a file."""
     return name.endswith(".py") or ".py:" in name
+
+
+def how_to_name(kind: str, name: str) -> str:
+    """Say in a clause how a person names a file that is to run."""
+    text = shown(name)
+    return f"name it: --{kind} {quote(text)}, or in Python {kind}={text!r}"
+
+
+def shown(name: str) -> str:
+    """Return a name that was read as a terminal may have it."""
+    return name if name.isprintable() else ascii(name)
+
+
+def _place_of_file(given: str) -> Place:
+    """Return where `path/to/file.py:Class` leads from here."""
+    path, _, name = given.rpartition(":")
+    try:
+        return os.path.realpath(path), name
+    except ValueError:  # what was read may hold what no path can
+        return path, name
+
+
+def _place_of_class(item: type[Any]) -> Place:
+    """Return where a class was defined; in a notebook that is no file."""
+    path = getattr(sys.modules.get(item.__module__), "__file__", None)
+    return os.path.realpath(path) if path else item.__module__, item.__qualname__
+
+
+def _file_name_of(place: Place) -> str:
+    """Return a place as `path/to/file.py:Class`, from here where it is below; nothing where it has no such name."""
+    path, name = place
+    if not path.endswith(".py") or "." in name:
+        return ""
+    near = os.path.relpath(path)
+    return f"{path if near.startswith(os.pardir) else near}:{name}"
 
 
 def load_file(path: Path, purpose: str) -> ModuleType:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from clare.errors import RunError
 from clare.presets.write import flat
-from clare.report.record import RECORD, RunRecord, read_run
+from clare.position import RECORD
+from clare.report.record import RunRecord, read_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clare.cli.trials import edge_of
+from clare.runner.trials import edge_of
 from clare.errors import RunError
 from clare.report.tables import NONE, Sheet, percent
 

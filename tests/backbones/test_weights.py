@@ -13,11 +13,12 @@ from huggingface_hub import constants
 from local_server import LocalServer, serve_files
 from safetensors.torch import save, save_file
 
-from clare.backbones.hub import hub_weights, without_connection
+from clare.backbones.hub import count_bytes, hub_weights
 from clare.backbones.vit import BackboneSettings, freeze, load_backbone
 from clare.backbones.weights import Weights, fetch_weights, find_weights, weights_size
 from clare.errors import BackboneError
-from clare.hub import SITE, HubFile
+from clare.hub import SITE, HubFile, without_connection
+from clare.index import read_index
 
 NAME = "vit_tiny_patch16_224.augreg_in21k"
 SIZES = {"depth": 1, "embed_dim": 24, "num_heads": 2}
@@ -82,6 +83,12 @@ def test_a_model_without_published_weights_has_no_file_on_the_hub() -> None:
 def test_the_papers_weights_are_as_large_as_the_hub_says() -> None:
     assert round(weights_size("vit_base_patch16_224.augreg_in21k") / 1e6) == 410
     assert round(weights_size("vit_base_patch16_224.augreg_in21k_ft_in1k") / 1e6) == 346
+
+
+def test_weights_that_no_preset_names_are_counted() -> None:
+    name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+    assert name not in read_index()["weights"]
+    assert weights_size(name) == count_bytes(name) == 22_869_664
 
 
 def test_a_published_file_is_loaded_without_its_classifier(tmp_path: Path) -> None:

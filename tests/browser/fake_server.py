@@ -78,13 +78,14 @@ class Fake:
             self.hold.wait(10)
         names = [name for name, _ in reversed(self.classes)][:5]
         weights = [2.0**-place for place in range(len(names))]
-        guess = {
-            "names": names,
-            "probabilities": [weight / sum(weights) for weight in weights],
+        shares = [weight / sum(weights) for weight in weights]
+        answer = {
+            "image": "image",
+            "guesses": [{"name": name, "probability": share} for name, share in zip(names, shares, strict=True)],
             "unknown": self.unknown,
             "is_unknown": self.unknown >= 0.5,
         }
-        return 200, {"version": self.history[-1]["number"], "guesses": [guess] * len(question.images)}
+        return 200, {"version": self.history[-1]["number"], "answers": [answer] * len(question.images)}
 
     def learn(self, question: Question) -> tuple[int, dict[str, Any]]:
         """Accept a job that ends after some looks at it."""

@@ -41,6 +41,20 @@ def test_every_command_is_listed() -> None:
     assert all(name in output for name in COMMANDS)
 
 
+def test_commands_are_grouped() -> None:
+    groups: dict[str, list[str]] = {}
+    for name, command in COMMANDS.items():
+        groups.setdefault(command.rich_help_panel, []).append(name)
+    assert list(groups) == ["Your own pictures", "Experiments", "The paper", "This machine"]
+    assert {"learn", "predict", "serve", "export"} <= set(groups["Your own pictures"])
+    assert {"train", "compare", "sweep", "methods"} <= set(groups["Experiments"])
+    assert groups["The paper"] == ["reproduce"]
+    assert set(groups["This machine"]) == {"data", "doctor", "pretrain"}
+    output = invoke("--help").output
+    places = [output.index(group) for group in groups]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_help_explains_every_argument(name: str) -> None:
     words = " ".join(invoke(name, "--help").output.replace("│", " ").split())
@@ -75,9 +89,9 @@ def test_methods_are_listed_by_family() -> None:
     assert headings[:2] == ["references", "adapters"]
     for family, kinds in found.items():
         start = lines.index(family) + 1
-        assert [line.split()[0] for line in lines[start : start + len(kinds)]] == [kind.name for kind in kinds]
-    assert "simplecil" in [kind.name for kind in found["references"]]
-    assert "clare" in [kind.name for kind in found["adapters"]]
+        assert [line.split()[0] for line in lines[start : start + len(kinds)]] == [kind["name"] for kind in kinds]
+    assert "simplecil" in [kind["name"] for kind in found["references"]]
+    assert "clare" in [kind["name"] for kind in found["adapters"]]
 
 
 @pytest.mark.parametrize("name", list(METHODS))

@@ -1,6 +1,8 @@
 """`clare learn`: what it says before and after, and what careless inputs get to hear."""
 
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,8 +48,8 @@ def fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 def make(model: Path, pictures: Path, *more: str | Path) -> str:
-    """Teach a new model that trains for a moment only."""
-    settings = [word for value in FAST for word in ("--set", value)]
+    """Teach a new model of the method clare that trains for a moment only."""
+    settings = ["--method", "clare"] + [word for value in FAST for word in ("--set", value)]
     return invoke("learn", model, pictures, *settings, *more)
 
 
@@ -68,7 +70,7 @@ def test_two_lessons_are_announced_measured_and_recorded(tmp_path: Path) -> None
     rows = {line.split()[0]: line.split() for line in output.splitlines() if line and line[0].islower()}
     day = TaughtModel.open(model, device="cpu").history[1].at[:10]
     assert rows["cat"][1:3] == ["1", "8"]
-    assert rows["cat"][4:6] == ["2", day]
+    assert rows["cat"][3:7] == ["about", "100.0", "2", day]
     assert rows["cat"][-1] == "10"
     assert rows["bus"][1:3] == ["2", "8"]
     assert rows["bus"][-2:] == ["-", "-"]
@@ -97,7 +99,7 @@ def test_few_bright_large_and_broken_pictures_are_mentioned(tmp_path: Path) -> N
     assert "broken.jpg' cannot be read as an image and was left out" in output
     assert "nothing is held back of cat" in output
     assert "look like photos" in output
-    assert "invert them" in output
+    assert "5 of 8 drawings have a bright ground and are inverted" in output
     assert "'none of these' is off until" in output
 
 
@@ -127,7 +129,7 @@ def test_careless_inputs_get_one_sentence(tmp_path: Path, fails: Callable[..., s
     assert "is there and is no model folder" in fails("learn", tmp_path / "january", pictures)
     assert "there is no method 'klare' (did you mean 'clare'?)" in fails("learn", model, pictures, "--method", "klare")
     assert "is not a readable safetensors file" in fails("learn", model, pictures, "--backbone", "no.safetensors")
-    assert "the setting 'sparsity' got 2" in fails("learn", model, pictures, "--set", "sparsity=2")
+    assert "the setting 'sparsity' got 2" in fails("learn", model, pictures, "--method", "clare", "--set", "sparsity=2")
     assert not model.exists()
     make(model, pictures, "--quick")
     before = (model / "model.json").read_bytes()
@@ -152,6 +154,39 @@ def test_a_damaged_or_newer_model_is_named(tmp_path: Path, fails: Callable[..., 
     assert "cannot be read" in fails("inspect", model)
 
 
+KILLED = """
+import os, signal, sys
+from clare.cli.main import main
+
+sync, count, number = os.fsync, iter(range(1, 100)), int(sys.argv.pop())
+def counted(descriptor):
+    if next(count) == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sync(descriptor)
+os.fsync = counted
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_creation_that_was_killed_is_made_again_by_the_same_command(
+    tmp_path: Path, start_python: Callable[..., "subprocess.Popen[str]"], number: int
+) -> None:
+    # The syncs of making a model: of the tensors, of their folder, of model.json.
+    model, pictures = tmp_path / "model", write_pictures(tmp_path / "january", "cat", "dog")
+    process = start_python("-c", KILLED, "learn", model, pictures, "--quick", str(number))
+    _, messages = process.communicate()
+    assert process.returncode == -signal.SIGKILL, messages
+    left = sorted(path.name for path in model.iterdir())
+    assert ".lock" in left
+    assert "model.json" not in left
+    assert any(name.endswith(".tmp") for name in left) == (number != 2)
+    make(model, pictures, "--quick")
+    assert [info.name for info in TaughtModel.open(model, device="cpu").classes] == ["cat", "dog"]
+    assert not any(path.name.startswith(".") for path in model.iterdir())
+
+
 def test_a_busy_model_is_refused_without_waiting(tmp_path: Path, fails: Callable[..., str]) -> None:
     model, pictures = tmp_path / "model", write_pictures(tmp_path / "january", "cat", "dog")
     make(model, pictures, "--quick")
@@ -163,6 +198,6 @@ def test_a_busy_model_is_refused_without_waiting(tmp_path: Path, fails: Callable
             ("rename", model, "cat", "x"),
             ("remove", model, "cat"),
         ):
-            assert "another process is teaching" in fails(*command, "--no-wait")
+            assert f") is teaching {model}; try again when it is done" in fails(*command, "--no-wait")
         assert "cat" in invoke("inspect", model)
     invoke("undo", model, "--no-wait")

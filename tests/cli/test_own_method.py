@@ -36,6 +36,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> str:
     assert code.count("\n") <= 60
     path = tmp_path_factory.mktemp("own") / "averaged.py"
     path.write_text(code)
+    METHODS.named(f"{path}:Averaged")
     return f"{path}:Averaged"
 
 
@@ -105,18 +106,19 @@ def test_a_model_needs_its_file(tiny_preset: Path, tmp_path: Path, averaged: str
     path = tmp_path / "lost.py"
     shutil.copy(averaged.rpartition(":")[0], path)
     path.write_text(path.read_text().replace('"averaged"', '"lost"'))
+    METHODS.named(f"{path}:Averaged")
     run_experiment(make_experiment(str(tiny_preset), f"{path}:Averaged"), tmp_path / "run", Silence())
     model = tmp_path / "run" / "model"
     assert json.loads((model / "model.json").read_text())["method"]["name"] == f"{path}:Averaged"
     assert load_model(model)[0].name == "lost"
     assert clare.load(model, device="cpu").classes
     path.unlink()
+    given = f"{path}:Averaged"
     code = (
-        f"import clare, clare.errors as errors\ntry:\n  clare.load({str(model)!r})\n"
+        f"import clare, clare.errors as errors\ntry:\n  clare.load({str(model)!r}, method={given!r})\n"
         "except errors.ModelError as error:\n  print('model')\nexcept errors.SettingsError as error:\n  print(error)"
     )
     output, messages = start_python("-c", code).communicate()
-    given = f"{path}:Averaged"
     assert output.strip() == f"there is no file {path}, which holds the method '{given}'; give its path from here", (
         messages
     )

@@ -143,7 +143,7 @@ def test_the_second_time_nothing_is_decoded(tmp_path: Path) -> None:
 
 def test_a_whole_cache_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_cache(tmp_path / "a.pixels", "mark", 3, some_images())
-    monkeypatch.setattr("clare.data.cache._locked", None)
+    monkeypatch.setattr("clare.data.cache.holding", None)
     assert same(open_or_write(tmp_path / "a.pixels", "mark", 3, some_images, print), some_images())
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 from torchvision.transforms import CenterCrop, InterpolationMode, RandomResizedCrop, Resize
 
 from clare.data.store import Canvas, ImageStore
-from clare.data.transforms import Transforms, TransformSettings, affine_maps, crop_boxes
+from clare.data.transforms import Transforms, TransformSettings, affine_maps, bright_borders, crop_boxes, darkened
 from clare.errors import DataError, SettingsError
 from clare.settings import build_settings
 
@@ -264,3 +264,28 @@ def test_cuda_gives_the_batch_of_the_cpu(train: str) -> None:
     expected, found = transforms.train(canvas, seeded(7)), transforms.train(moved, seeded(7))
     assert found.is_cuda
     assert (found.cpu() - expected).abs().max() <= 1.01 / 255 / min(STD)
+
+
+def test_only_pictures_with_a_bright_border_become_negatives() -> None:
+    white = torch.full((1, 10, 10), 255.0)
+    white[0, 4:6, 4:6] = 0
+    striped = torch.zeros(1, 10, 10)
+    striped[0, :, ::2] = 255
+    images = torch.stack([white, 255 - white, striped])
+    assert bright_borders(images, 255.0).tolist() == [True, False, False]
+    assert torch.equal(darkened(images, 255.0), torch.stack([255 - white, 255 - white, striped]))
+
+
+@pytest.mark.parametrize("train", ["none", "affine", "crop"])
+def test_negatives_are_made_alike_in_training_and_testing(train: str) -> None:
+    dark = torch.zeros(4, 1, 28, 28, dtype=torch.uint8)
+    dark[:, :, 8:20, 8:20] = torch.randint(0, 256, (4, 1, 12, 12), generator=torch.Generator().manual_seed(0)).byte()
+    settings = TransformSettings.model_validate(
+        {"image_size": 28, "resize": 28, "train": train, "crop_scale": (1.0, 1.0), "invert": "bright-border"}
+    )
+    transforms = Transforms(settings, (0.5,), (0.5,))
+    sizes = torch.full((4, 2), 28)
+    draws = transforms.draws(4, torch.Generator().manual_seed(1))
+    pair = [transforms.augment(Canvas(pixels, sizes), draws) for pixels in (dark, 255 - dark)]
+    torch.testing.assert_close(pair[0], pair[1], atol=1e-6, rtol=0)
+    assert transforms.inverted(Canvas(255 - dark, sizes)).all()

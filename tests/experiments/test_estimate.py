@@ -9,6 +9,7 @@ from clare.errors import BackboneError, DataError
 from clare.experiments.catalogue import METHODS
 from clare.experiments.estimate import Costs, Estimator, Measured, measure, run_seconds
 from clare.experiments.extent import Extent, TaskExtent, count_all, count_images, task_extents
+from clare.methods import METHODS as REGISTERED
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 
@@ -126,6 +127,7 @@ class Broken(FineTune):
 
 def test_what_cannot_be_measured_is_unknown(tiny_preset: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
+    REGISTERED.named(f"{tmp_path}/broken.py:Broken")
     experiment = make_experiment(str(tiny_preset), f"{tmp_path}/broken.py:Broken")
     assert measure(experiment) is None
     assert Estimator().seconds(experiment, EXTENT) is None

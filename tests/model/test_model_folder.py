@@ -19,6 +19,7 @@ from clare.files import write_tensors
 from clare.methods.base import Method
 from clare.methods.finetune import FineTune
 from clare.model.folder import load_model, save_model
+from clare.sealed import seal
 
 TRANSFORMS = TransformSettings(image_size=28, resize=30, train="none", normalise="backbone")
 MakeBackbone = Callable[..., Backbone]
@@ -40,9 +41,9 @@ def saved(tiny_backbone: MakeBackbone, tmp_path: Path) -> Path:
 
 
 def edit(folder: Path, **values: Any) -> None:
-    """Change some values of the manifest."""
+    """Change some values of the manifest, and seal it again."""
     path = folder / "model.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    path.write_text(json.dumps(seal({**json.loads(path.read_text()), **values})))
 
 
 def test_a_model_comes_back_with_all_that_it_is(saved: Path, tiny_backbone: MakeBackbone) -> None:

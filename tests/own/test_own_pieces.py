@@ -13,15 +13,16 @@ from matplotlib.figure import Figure
 from own_worlds import SIZES, drawings, tiny_weights, write_pictures
 from PIL import Image
 
+from clare.backbones.named import named_backbone
 from clare.backbones.vit import BackboneSettings, load_backbone
 from clare.errors import BackboneError, DataError, SettingsError
 from clare.files import write_tensors
 from clare.methods.clare import Clare, ClareSettings
 from clare.own.capacity import LEAST_SHARE, num_tasks, tasks_left
-from clare.own.defaults import default_settings, default_transforms, named_backbone
+from clare.own.defaults import DEFAULT_METHOD, default_settings, default_transforms
 from clare.own.measure import evaluation_of
 from clare.own.pictures import Reader, is_split, num_held_back
-from clare.presets.load import make_experiment
+from clare.presets.load import find_backbone, make_experiment
 from clare.report.model_plots import capacity_figure, confusion_figure, write_figure
 from clare.report.plots import to_png, to_svg
 
@@ -80,14 +81,26 @@ def test_train_and_test_folders_are_told_from_classes(tmp_path: Path) -> None:
     assert not is_split(tmp_path / "classes")
 
 
-@pytest.mark.parametrize("method", ["clare", "finetune", "linear", "simplecil"])
+@pytest.mark.parametrize("method", ["clare", "finetune", "simplecil"])
 def test_drawings_are_taught_with_the_settings_of_the_preset(method: str) -> None:
     experiment = make_experiment("quickdraw", method)
     backbone = load_backbone(BackboneSettings())
     ours = default_settings(backbone, method, {}).model_dump(mode="json")
     assert {"name": method, **ours} == experiment.model_dump(mode="json")["method"]
-    transforms = experiment.transforms.model_dump()
-    assert {key: transforms[key] for key in default_transforms(backbone)} == default_transforms(backbone)
+    ours = default_transforms(backbone)
+    # The embedded drawings are bright on dark already.
+    assert ours.pop("invert") == "bright-border"
+    assert {key: experiment.transforms.model_dump()[key] for key in ours} == ours
+
+
+@pytest.mark.parametrize(
+    ("sizes", "num_blocks"),
+    [({"embed_dim": 384, "depth": 12, "num_heads": 6}, 6), ({"embed_dim": 768, "depth": 4, "num_heads": 12}, 3)],
+)
+def test_by_default_photos_are_read_as_far_as_a_square_matrix_allows(sizes: dict[str, int], num_blocks: int) -> None:
+    settings = BackboneSettings(name="vit_tiny_patch16_224", weights="random", image_size=32, architecture=sizes)
+    head = default_settings(load_backbone(settings), DEFAULT_METHOD, {}).head
+    assert (head.strategy, head.read_blocks, head.read_patches, head.read_looks) == ("quadratic", num_blocks, True, 3)
 
 
 def test_the_users_settings_are_laid_over_ours(tmp_path: Path) -> None:
@@ -130,7 +143,7 @@ def test_a_weights_file_says_which_backbone_it_is_for(tmp_path: Path) -> None:
     write_tensors(tmp_path / "scaled.safetensors", load_backbone(scaled).vit.state_dict())
     found = named_backbone(str(tmp_path / "scaled.safetensors"))
     assert (found.name, found.image_size, len(load_backbone(found).vit.blocks)) == ("vit_small_patch14_dinov2", 28, 1)
-    assert named_backbone(None) == BackboneSettings()
+    assert find_backbone(None) == BackboneSettings()
     assert named_backbone("vit_base_patch16_224.augreg_in21k").name == "vit_base_patch16_224.augreg_in21k"
 
 

@@ -218,7 +218,7 @@ def test_reports_follow_names_and_undo(tmp_path: Path) -> None:
     model.undo()
     model.undo()
     assert model.reports.keys() == {"cat", "dog", "bus", "van"}
-    assert class_reports(model.history)["cat"].measured_at == model.history[1].at
+    assert class_reports(model.history)["cat"].measured_at == model.history[2].at
 
 
 def test_a_removed_class_goes_and_its_coordinates_stay(tmp_path: Path) -> None:

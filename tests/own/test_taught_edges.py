@@ -27,7 +27,7 @@ def test_odd_names_are_names(tmp_path: Path) -> None:
 def test_a_failure_in_the_middle_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     class Breaks(Silence):
         def step(self, name: str, num_epochs: int) -> None:
-            if name == "remember":
+            if name == "statistics":
                 raise KeyboardInterrupt
 
     model = taught_model(tmp_path)

@@ -112,7 +112,10 @@ def test_a_second_teacher_waits_or_is_refused_and_readers_go_on(tmp_path: Path, 
         lambda: model.rename("cat", "kitten", wait=False),
         lambda: model.remove("cat", wait=False),
     ):
-        with pytest.raises(ModelError, match=r"another process is teaching .*model; try again when it is done"):
+        with pytest.raises(
+            ModelError,
+            match=r"another process \(\d+ on .*, since .* UTC\) is teaching .*model; try again when it is done",
+        ):
             change()
     notices: list[str] = []
 

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 import timm
+from safetensors.torch import save_file
 
-from clare.cli.tune import tuned_preset
-from clare.errors import SettingsError
+from clare.backbones.named import named_backbone
+from clare.backbones.vit import BackboneSettings, build_embedded
+from clare.errors import BackboneError, SettingsError
 from clare.methods import METHODS
-from clare.presets.load import backbone_names, make_experiment, preset_names, read_preset, with_backbone
+from clare.presets.load import backbone_names, find_backbone, make_experiment, preset_names, read_preset, with_backbone
+from clare.runner.tune import tuned_preset
 
 
 @pytest.mark.parametrize("backbone", backbone_names())
@@ -103,8 +106,50 @@ def test_a_file_whose_name_has_a_plus_is_one_preset(tmp_path: Path) -> None:
 
 
 def test_an_unknown_backbone_is_named_with_the_nearest() -> None:
-    with pytest.raises(SettingsError, match=r"no backbone preset 'vits14' \(did you mean 'vits14-dinov2'\?\)"):
+    sentence = r"no backbone 'vits14' \(did you mean 'vits14-dinov2'\?\); give a backbone preset \(.*a timm name.*a safetensors"
+    with pytest.raises(SettingsError, match=sentence):
         make_experiment("quickdraw+vits14")
+    with pytest.raises(SettingsError, match=sentence):
+        find_backbone("vits14")
+
+
+TIMM = "vit_base_patch16_224.augreg_in21k"
+
+
+def test_a_timm_name_means_the_same_over_a_preset_and_for_a_new_model(tmp_path: Path) -> None:
+    small = tmp_path / "small.toml"
+    small.write_text('extends = "cifar100-10x10"\n[backbone]\nweights = "random"\narchitecture = {depth = 2}\n')
+    experiment = make_experiment(with_backbone(str(small), TIMM))
+    assert experiment.backbone == find_backbone(TIMM) == BackboneSettings(name=TIMM)
+    assert experiment.name == f"small+{TIMM}"
+    assert find_backbone("vit-b16-in21k") == make_experiment("cifar100-10x10+vit-b16-in21k").backbone
+
+
+def test_the_drawing_model_can_be_named() -> None:
+    assert make_experiment("quickdraw+quickdraw-vit").backbone == find_backbone("quickdraw-vit") == BackboneSettings()
+
+
+def test_a_weights_file_means_the_same_over_a_preset_and_for_a_new_model(tmp_path: Path) -> None:
+    path = tmp_path / "mine.safetensors"
+    save_file(build_embedded(depth=2).state_dict(), path)
+    experiment = make_experiment(with_backbone("quickdraw", str(path)))
+    assert experiment.name == "quickdraw+mine"
+    assert experiment.backbone == find_backbone(str(path)) == named_backbone(str(path))
+    assert experiment.backbone.weights == str(path)
+    assert f"quickdraw+{path}" in tuned_preset(f"quickdraw+{path}", {})
+
+
+def test_a_backbone_presets_file_serves_a_new_model(tmp_path: Path) -> None:
+    layer = tmp_path / "mine.toml"
+    layer.write_text(f'[backbone]\nname = "{TIMM}"\nimage_size = 112\n[methods.clare]\nlearning_rate = 0.5\n')
+    assert find_backbone(str(layer)) == BackboneSettings(name=TIMM, image_size=112)
+
+
+def test_weights_that_timm_does_not_have_are_answered_with_those_it_has() -> None:
+    with pytest.raises(
+        BackboneError, match=r"timm knows no weights .* \(did you mean 'vit_base_patch16_224\.augreg_in21k"
+    ):
+        make_experiment("cifar100-10x10+vit_base_patch16_224.augreg_in22k")
 
 
 def test_a_backbone_that_went_elsewhere_is_answered_with_where() -> None:

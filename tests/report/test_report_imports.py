@@ -24,7 +24,10 @@ def imported(package: Path) -> set[str]:
     ("package", "allowed"),
     [
         (clare.metrics, {"clare.errors", "clare.metrics"}),
-        (clare.report, {"clare.errors", "clare.files", "clare.metrics", "clare.report"}),
+        (
+            clare.report,
+            {"clare.errors", "clare.files", "clare.metrics", "clare.position", "clare.report", "clare.sealed"},
+        ),
     ],
 )
 def test_only_what_is_allowed_is_imported(package: object, allowed: set[str]) -> None:

@@ -39,6 +39,16 @@ def test_every_figure_is_written_twice(runs: list[RunRecord], tmp_path: Path) ->
         assert "<text" in drawing
 
 
+def test_figures_of_an_earlier_report_go(tmp_path: Path) -> None:
+    folder = tmp_path / "plots"
+    earlier = write_plots([read_run(write_run(tmp_path / "ease", "ease"))], folder)
+    own = folder / "own.svg"
+    own.write_text("<svg/>")
+    paths = write_plots([read_run(write_run(tmp_path / "linear", "linear"))], folder)
+    assert set(earlier) - set(paths)
+    assert set(folder.iterdir()) == {*paths, own}
+
+
 def test_text_is_legible_at_the_width_of_a_column(runs: list[RunRecord]) -> None:
     for name, figure in draw_figures(runs).items():
         sizes = re.findall(r"font(?:-size)?: ([\d.]+)px", to_svg(figure, name).decode())

@@ -192,7 +192,9 @@ def test_a_gap_between_tasks_is_refused(tmp_path: Path) -> None:
         read_run(folder)
 
 
-@pytest.mark.parametrize(("content", "reason"), [("{", "no valid JSON"), ("[]", "holds a list"), ("{}", "has no name")])
+@pytest.mark.parametrize(
+    ("content", "reason"), [("{", "not valid JSON"), ("[]", "holds a list"), ("{}", "has no name")]
+)
 def test_a_broken_preset_is_refused(tmp_path: Path, content: str, reason: str) -> None:
     folder = write_run(tmp_path / "run")
     (folder / "preset.json").write_text(content)
@@ -206,6 +208,9 @@ def test_missing_predictions_are_missed_only_when_asked_for(tmp_path: Path) -> N
     (folder / "predictions" / "task-0002.safetensors").unlink()
     run = read_run(folder)
     with pytest.raises(RunError, match=r"could not read the predictions .*task-0001"):
+        _ = run.evaluations
+    (folder / "predictions" / "task-0001.safetensors").unlink()
+    with pytest.raises(RunError, match=r"task-0001.safetensors cannot be read \(No such file or directory\); restore"):
         _ = run.evaluations
 
 

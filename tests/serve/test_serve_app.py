@@ -67,20 +67,20 @@ def test_the_model_is_described(client: Client) -> None:
 def test_images_are_answered_in_their_order(client: Client) -> None:
     answer = post(client(), "/predict", *images(0, 255, 51)).json()
     assert answer["version"] == 1
-    assert [guess["names"] for guess in answer["guesses"]] == [
+    assert [[guess["name"] for guess in each["guesses"]] for each in answer["answers"]] == [
         ["dark", "bright"],
         ["bright", "dark"],
         ["dark", "bright"],
     ]
-    assert answer["guesses"][2]["probabilities"] == pytest.approx([0.8, 0.2])
+    assert [guess["probability"] for guess in answer["answers"][2]["guesses"]] == pytest.approx([0.8, 0.2])
 
 
 def test_the_number_of_names_and_the_threshold_are_each_requests_own(client: Client) -> None:
     server = client()
-    one = post(server, "/predict?top=1&threshold=0.4", *images(0)).json()["guesses"][0]
-    assert (one["names"], one["is_unknown"]) == (["dark"], True)
-    assert not post(server, "/predict?threshold=0.41", *images(0)).json()["guesses"][0]["is_unknown"]
-    assert not post(server, "/predict", *images(0)).json()["guesses"][0]["is_unknown"]
+    one = post(server, "/predict?top=1&threshold=0.4", *images(0)).json()["answers"][0]
+    assert ([guess["name"] for guess in one["guesses"]], one["is_unknown"]) == (["dark"], True)
+    assert not post(server, "/predict?threshold=0.41", *images(0)).json()["answers"][0]["is_unknown"]
+    assert not post(server, "/predict", *images(0)).json()["answers"][0]["is_unknown"]
 
 
 @pytest.mark.parametrize("query", ["top=0", "top=x", "threshold=1.5", "threshold=nan", "top=1001"])

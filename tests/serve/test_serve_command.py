@@ -28,13 +28,14 @@ def run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Run:
     made: list[Options] = []
     make_app = command.make_app
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(command.TaughtModel, "open", lambda path, *, device: FakeModel(path))
+    monkeypatch.setattr(command.TaughtModel, "open", lambda path, *, device, method: FakeModel(path))
     monkeypatch.setattr(command, "make_app", lambda options: made.append(options) or make_app(options))
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
 
     def start(**values: Any) -> tuple[str, str, Options]:
         console, errors = Console(record=True, width=40), Console(record=True, width=40)
         defaults = {"host": "127.0.0.1", "port": 0, "token": None, "device": "cpu", "allow_host": [], "limits": []}
+        defaults["method"] = None
         command.serve_command(console, errors, folder, **{**defaults, **values})
         return console.export_text(), errors.export_text(), made[-1]
 

@@ -118,11 +118,12 @@ def test_a_killed_child_or_server_leaves_the_last_whole_model(serve: Serve, mode
     server, client = serve(model)
     image = {"images": ("a.png", png(0))}
     version = client.post("/predict", files=image).json()["version"]
-    (guess,) = client.post("/predict", files=image).json()["guesses"]
+    (answer,) = client.post("/predict", files=image).json()["answers"]
     (plain,) = TaughtModel.open(model, device="cpu").predict([png(0)])
-    assert guess["names"] == list(plain.names)
-    assert guess["probabilities"] == pytest.approx(plain.probabilities, abs=1e-5)
-    assert guess["unknown"] == pytest.approx(plain.unknown, abs=1e-5)
+    assert answer["image"] == "a.png"
+    assert [guess["name"] for guess in answer["guesses"]] == list(plain.names)
+    assert [guess["probability"] for guess in answer["guesses"]] == pytest.approx(plain.probabilities, abs=1e-5)
+    assert answer["unknown"] == pytest.approx(plain.unknown, abs=1e-5)
 
     job = learn(client, "new", "learn")
     until(client, job, is_training)
@@ -142,7 +143,7 @@ def test_a_killed_child_or_server_leaves_the_last_whole_model(serve: Serve, mode
     assert shown["change"]["classes"] == ["quick 0", "quick 1"]
     answer = client.post("/predict?top=9", files=image).json()
     assert answer["version"] == version + 1 == TaughtModel.open(model, device="cpu").version
-    assert len(answer["guesses"][0]["names"]) == 4
+    assert len(answer["answers"][0]["guesses"]) == 4
 
     after = content(model)
     job = learn(client, "new", "learn")
@@ -159,7 +160,28 @@ def test_a_killed_child_or_server_leaves_the_last_whole_model(serve: Serve, mode
     assert client.get(f"/jobs/{job}").status_code == 404
     assert client.post("/undo").status_code == 200
     assert [each["name"] for each in client.get("/model").json()["classes"]] == ["dark", "bright"]
-    assert client.post("/predict", files=image).json()["guesses"][0]["names"][0] == "dark"
+    assert client.post("/predict", files=image).json()["answers"][0]["guesses"][0]["name"] == "dark"
+
+
+MINE = """
+from clare.methods.linear import Linear
+
+
+class Mine(Linear):
+    name = "mine"
+    summary = "comes from a file"
+"""
+
+
+@pytest.mark.slow
+def test_a_server_and_its_child_have_the_file_that_the_command_names(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    method = f"{tmp_path}/mine.py:Mine"
+    TaughtModel.create(tmp_path / "model", method=method, settings={"epochs": 1}, device="cpu")
+    _, client = serve(tmp_path / "model", "--method", method)
+    shown = until(client, learn(client, "quick", "quick"), lambda shown: shown["state"] == "done")
+    assert shown["change"]["classes"] == ["quick 0", "quick 1"]
+    assert client.post("/undo").status_code == 200
 
 
 @pytest.mark.slow

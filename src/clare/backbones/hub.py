@@ -1,6 +1,7 @@
-"""Which file on the Hugging Face Hub holds a timm model's weights."""
+"""Which file on the Hugging Face Hub holds a timm model's weights, and how large they are."""
 
 import timm
+import torch
 
 from clare.hub import HubFile
 
@@ -16,9 +17,8 @@ def hub_weights(name: str) -> HubFile | None:
     return HubFile(config.hf_hub_id, config.hf_hub_filename or WEIGHTS)
 
 
-def without_connection(file: HubFile) -> str:
-    """Say in a clause how weights come to a machine without a connection."""
-    return (
-        f"download {file.address} elsewhere and set `backbone.weights` to the file, "
-        "or copy the Hub's cache from a machine that has them"
-    )
+def count_bytes(name: str) -> int:
+    """Return how many bytes a timm model's weights have in full precision, classifier included."""
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())

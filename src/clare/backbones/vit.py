@@ -9,17 +9,18 @@ from typing import Any, cast
 
 import timm
 import torch
-from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.layers.pos_embed import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
 
-from clare.backbones.hub import hub_weights, without_connection
+from clare.backbones.hub import hub_weights
+from clare.backbones.settings import EMBEDDED as EMBEDDED
+from clare.backbones.settings import EMBEDDED_WEIGHTS as EMBEDDED_WEIGHTS
+from clare.backbones.settings import BackboneSettings as BackboneSettings
 from clare.errors import BackboneError, nearest
-from clare.settings import Settings
+from clare.hub import without_connection
 
-EMBEDDED = "quickdraw-vit"
 EMBEDDED_ARCHITECTURE: dict[str, Any] = {
     "img_size": 28,
     "patch_size": 7,
@@ -28,23 +29,7 @@ EMBEDDED_ARCHITECTURE: dict[str, Any] = {
     "depth": 6,
     "num_heads": 3,
 }
-EMBEDDED_WEIGHTS = "backbones/embedded/quickdraw_vit.safetensors"
 CLASSIFIER = ("head.weight", "head.bias")
-
-
-class BackboneSettings(Settings):
-    """Which pretrained vision transformer to freeze."""
-
-    name: str = Field(
-        EMBEDDED, description=f"A timm name with its tag, or '{EMBEDDED}' for the drawing model in the package."
-    )
-    weights: str = Field(
-        "pretrained", description="'pretrained' (timm's or the package's), 'random', or a safetensors file."
-    )
-    image_size: int | None = Field(None, ge=8, le=1024, description="Side of the input; none keeps the model's own.")
-    architecture: dict[str, int] = Field(
-        {}, description="Sizes given to timm when the weights are random or a file, such as depth or embed_dim."
-    )
 
 
 @dataclass(frozen=True)

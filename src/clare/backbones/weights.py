@@ -6,13 +6,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
-import timm
-import torch
-
-from clare.backbones.hub import hub_weights, without_connection
-from clare.backbones.vit import EMBEDDED, EMBEDDED_WEIGHTS, BackboneSettings, check_name
+from clare.backbones.settings import EMBEDDED, EMBEDDED_WEIGHTS, BackboneSettings
 from clare.errors import BackboneError
-from clare.hub import HubError, HubFile, cache_folder, cached_file, download, file_size
+from clare.hub import HubError, HubFile, cache_folder, cached_file, download, file_size, without_connection
+from clare.index import read_index
 from clare.room import check_room, free_room
 
 
@@ -32,22 +29,37 @@ class Weights:
 
 def find_weights(settings: BackboneSettings) -> Weights:
     """Find the weights that the settings name; a name that timm does not know is refused."""
-    check_name(settings.name)
+    file = None if settings.name == EMBEDDED else hub_file(settings.name)
     if settings.weights == "random":
         return Weights("random")
     if settings.weights != "pretrained":
         return Weights("file", Path(settings.weights).expanduser())
     if settings.name == EMBEDDED:
         return Weights("package", Path(str(files("clare") / EMBEDDED_WEIGHTS)))
-    file = hub_weights(settings.name)
     return Weights("elsewhere") if file is None else Weights("hub", cached_file(file), file)
+
+
+def hub_file(name: str) -> HubFile | None:
+    """Return the file on the Hub with a timm model's weights; of a model that no preset names, timm is asked."""
+    known = read_index()["weights"].get(name)
+    if known is None:
+        # timm brings torch.
+        from clare.backbones.hub import hub_weights
+        from clare.backbones.vit import check_name
+
+        check_name(name)
+        return hub_weights(name)
+    return None if known["repository"] is None else HubFile(known["repository"], known["file"])
 
 
 def weights_size(name: str) -> int:
     """Return how many bytes a timm model's weights have in full precision, classifier included."""
-    with torch.device("meta"):
-        model = timm.create_model(name)
-    return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    known = read_index()["weights"].get(name)
+    if known is None:
+        from clare.backbones.hub import count_bytes
+
+        return count_bytes(name)
+    return known["num_bytes"]
 
 
 def fetch_weights(file: HubFile, endpoint: str | None = None, free_bytes: Callable[[Path], int] = free_room) -> Path:

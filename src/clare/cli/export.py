@@ -7,9 +7,11 @@ from rich.console import Console
 from clare.export.export import Format, export_model
 
 
-def export_command(console: Console, model: Path, format: Format, out: Path | None, check: Path | None) -> None:
+def export_command(
+    console: Console, model: Path, format: Format, out: Path | None, check: Path | None, method: str | None
+) -> None:
     """Export a model folder, and say what was written and how near it is to the original."""
-    export = export_model(model, format, out, check)
+    export = export_model(model, format, out, check, method)
     agreement = export.agreement
     for name in export.names:
         size = (export.folder / name).stat().st_size

@@ -16,11 +16,12 @@ from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
+from clare.model.folder import holds_leftovers_alone, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
-from clare.own.defaults import named_backbone
+from clare.own.defaults import DEFAULT_METHOD
 from clare.own.pictures import Pictures, is_split, num_held_back
 from clare.own.taught import TaughtModel
-from clare.presets.load import merge, parse_override
+from clare.presets.load import find_backbone, merge, parse_override
 from clare.report.tables import duration, percent
 
 NUM_LOOKED_AT = 20
@@ -114,26 +115,28 @@ def open_or_create(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], w
     """Open the model, or make it; how a model is made cannot be changed once it knows classes."""
     given = {key: value for key, value in creation.items() if value not in (None, [])}
     if (path / "model.json").exists():
-        model = TaughtModel.open(path, device=device)
-        if not given:
-            return model
-        if model.classes:
+        has_classes = bool(read_manifest(path).state["classes"])
+        if has_classes or not given:
+            model = TaughtModel.open(path, device=device, method=given.pop("method", None))
+            if not given:
+                return model
+        if has_classes:
             option = next(iter(given))
             raise SettingsError(
                 f"{path} knows classes already, and --{option} counts only for a new model; leave it out or choose "
                 "another folder"
             )
-    elif path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+    elif path.exists() and not (path.is_dir() and holds_leftovers_alone(path)):
         raise SettingsError(f"{path} is there and is no model folder; choose another name for the model")
     if mode == "update":
         raise SettingsError(f"{path} knows no classes that could get more pictures; leave out --update")
     settings: dict[str, Any] = {}
     for override in given.get("set", []):
         settings = merge(settings, parse_override(override))
-    backbone = named_backbone(given.get("backbone"))
+    backbone = find_backbone(given.get("backbone"))
     numbers = {name: given[key] for key, name in (("seed", "seed"), ("keep", "num_kept")) if key in given}
     model = TaughtModel.create(
-        path, backbone, given.get("method", "clare"), settings, device=device, wait=wait, **numbers
+        path, backbone, given.get("method", DEFAULT_METHOD), settings, device=device, wait=wait, **numbers
     )
     if model.is_drawing_model and "backbone" not in given:
         bar.notice(
@@ -178,15 +181,19 @@ def _say_read(bar: Bar, model: TaughtModel, read: Pictures) -> None:
             f"nothing is held back of {some}: the accuracy of classes with fewer than 5 pictures is not measured"
         )
     images = [image for group in read.train.values() for image in group]
-    if model.is_drawing_model and sum(image.mean() for image in images) / len(images) > 127:
-        bar.notice("these drawings are mostly bright; the drawing model knows bright ink on dark, so invert them")
+    num_inverted = model.count_inverted(images)
+    if num_inverted:
+        bar.notice(
+            f"{num_inverted} of {len(images)} drawings have a bright ground and are inverted, since the drawing model "
+            "knows bright ink on dark; pictures are treated alike when they are named"
+        )
 
 
 def capacity_line(model: TaughtModel) -> str:
     """Say how much of the adapter is free, and for how long."""
     capacity = model.capacity
     if capacity is None:
-        return f"capacity: the method '{model.method.name}' claims no coordinates"
+        return f"capacity: no limit; the method '{model.method.name}' claims no coordinates"
     share = percent(capacity.num_free / capacity.num_coordinates)
     left = "" if model.tasks_left is None else f", enough for about {model.tasks_left} more tasks"
     return f"capacity: {share} % of the coordinates are free{left}"
@@ -240,7 +247,9 @@ def accuracy_cells(report: ClassReport | None) -> tuple[str, str, str]:
     """Return a class's accuracy in percent, on how many held-back pictures, and the day it was measured."""
     if report is None or report.num_held_back == 0:
         return "-", "-", "never"
-    return percent(report.num_correct / report.num_held_back), str(report.num_held_back), day(report.measured_at)
+    about = "about " if report.is_estimate else ""
+    share = percent(report.num_correct / report.num_held_back)
+    return about + share, str(report.num_held_back), day(report.measured_at)
 
 
 def day(at: str) -> str:

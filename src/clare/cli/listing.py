@@ -1,23 +1,27 @@
-"""`clare presets` and `clare methods`."""
+"""`clare presets` and `clare methods`; the package's own are read from its index, without their code."""
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.table import Table
 
-from clare.methods import METHODS
-from clare.methods.base import Method
-from clare.presets.load import backbone_names, make_experiment, preset_names, read_backbone, read_preset
+from clare.index import IndexedMethod, IndexedSetting, read_index
+from clare.presets.load import backbone_names, make_experiment, make_setup, preset_names, read_backbone, read_preset
+from clare.registry import Registry, is_file_name
 from clare.settings import Settings, kinds_of
+
+if TYPE_CHECKING:
+    from clare.methods.base import Method
 
 FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections")
 
 
-def list_presets(console: Console, name: str | None) -> None:
-    """Print one line per preset, or all settings of one."""
+def list_presets(console: Console, name: str | None, method: str | None) -> None:
+    """Print one line per preset, or all settings of one with a method."""
     if name is None:
         table = Table("preset", "what it is", box=None, pad_edge=False)
         for preset in preset_names():
@@ -28,36 +32,74 @@ def list_presets(console: Console, name: str | None) -> None:
         console.print(table)
         console.print("\n`clare presets NAME` shows all settings of one; `clare train NAME` runs it.", highlight=False)
         return
-    console.print_json(make_experiment(name).model_dump_json())
+    console.print_json(data=resolved(name, method))
+
+
+def resolved(preset: str, method: str | None = None) -> dict[str, Any]:
+    """Return all settings of a preset; what the method of one of the package's own comes to is in the index."""
+    indexed = read_index()["presets"].get(preset)
+    if method is not None or indexed is None:
+        if method is not None:
+            from clare.methods import METHODS
+
+            METHODS.named(method)
+        return make_experiment(preset, method).model_dump(mode="json")
+    return {**make_setup(preset).model_dump(mode="json"), "method": indexed, "overrides": []}
 
 
 def list_methods(console: Console, name: str | None) -> None:
     """Print one line per method, family by family, or all settings of one."""
     if name is None:
         table = Table("method", "what it does", box=None, pad_edge=False)
-        for family, kinds in families().items():
+        for family, methods in families().items():
             table.add_row(f"\n[bold]{family}[/]")
-            for kind in kinds:
-                table.add_row(kind.name, kind.summary)
+            for method in methods:
+                table.add_row(method["name"], method["summary"])
         console.print(table)
         console.print("\n`clare methods NAME` shows all settings of one.", highlight=False)
         return
-    method = METHODS.get(name)
+    method = find_method(name)
     table = Table(box=None, pad_edge=False)
     for heading in ("setting", "default", "allowed", "what it is"):
         table.add_column(heading, no_wrap=heading == "setting")
-    for key, default, allowed, description in describe(method.settings_type, "method."):
-        table.add_row(key, default, allowed, description)
-    console.print(f"{name}: {method.summary}\n", highlight=False)
+    for setting in method["settings"]:
+        table.add_row(setting["key"], setting["default"], setting["allowed"], setting["description"])
+    console.print(f"{name}: {method['summary']}\n", highlight=False)
     console.print(table)
 
 
-def families() -> dict[str, list[type[Method]]]:
+def families() -> dict[str, list[IndexedMethod]]:
     """Return the methods by family, the families we know in their order and any others after them."""
-    kinds = [METHODS.get(name) for name in METHODS]
-    order = dict.fromkeys([*FAMILIES, *(kind.family for kind in kinds)])
-    found = {family: [kind for kind in kinds if kind.family == family] for family in order}
+    methods = [*read_index()["methods"], *(find_method(name) for name in entry_names())]
+    order = dict.fromkeys([*FAMILIES, *(method["family"] for method in methods)])
+    found = {family: [method for method in methods if method["family"] == family] for family in order}
     return {family: members for family, members in found.items() if members}
+
+
+def entry_names() -> list[str]:
+    """Return the names of the methods that other packages bring."""
+    return [entry.name for entry in entry_points(group="clare.methods")]
+
+
+def find_method(name: str) -> IndexedMethod:
+    """Return a method by its name; one of a file or of another package is imported, and so is all it needs."""
+    if is_file_name(name) or name in entry_names():
+        from clare.methods import METHODS
+
+        return index_method(METHODS.named(name))
+    known: Registry[IndexedMethod] = Registry("method")
+    for method in read_index()["methods"]:
+        known.add(method["name"], method)
+    return known.get(name)
+
+
+def index_method(kind: "type[Method]") -> IndexedMethod:
+    """Return a method's class as the index holds it."""
+    settings: list[IndexedSetting] = [
+        {"key": key, "default": default, "allowed": allowed, "description": description}
+        for key, default, allowed, description in describe(kind.settings_type, "method.")
+    ]
+    return {"name": kind.name, "family": kind.family, "summary": kind.summary, "settings": settings}
 
 
 def describe(kind: type[Settings], prefix: str) -> Iterator[tuple[str, str, str, str]]:

@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 
 from clare.cli.data import add_data_commands
-from clare.cli.own import add_own_commands
+from clare.cli.own import OwnMethod, add_own_commands
 from clare.cli.reproduce import add_reproduce_commands
 from clare.cli.sweep import add_sweep_commands
+from clare.cli.words import BACKBONE, EXPERIMENTS, MACHINE, OWN
 from clare.errors import ClareError, SettingsError
 from clare.version import __version__
 
@@ -24,15 +25,16 @@ app = typer.Typer(
 )
 console = Console()
 errors = Console(stderr=True)
-add_data_commands(app, console, errors)
+# The help shows the groups in the order of their first commands.
 add_own_commands(app, console, errors)
 add_sweep_commands(app, console, errors)
 add_reproduce_commands(app, console, errors)
+add_data_commands(app, console, errors)
 
 Preset = Annotated[str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")]
 Backbone = Annotated[
     str | None,
-    typer.Option(help="Lay a backbone over the preset: a name (see `clare presets`) or the path of a TOML file."),
+    typer.Option(help=f"Lay a backbone over the preset: {BACKBONE}."),
 ]
 Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold runs.", show_default=False)]
 Overrides = Annotated[
@@ -68,7 +70,7 @@ def options(
     """Class-incremental learning on a frozen vision transformer: train, compare and look at methods."""
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def train(
     preset: Preset,
     method: Annotated[
@@ -96,7 +98,7 @@ def train(
     )
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def compare(
     preset: Preset,
     methods: Methods,
@@ -107,12 +109,14 @@ def compare(
         str | None, typer.Option(help="Several seeds, separated by commas: every method runs with each of them.")
     ] = None,
     jobs: Jobs = 1,
-    out: Annotated[Path | None, typer.Option(help="The folder for all runs; runs/PRESET when left out.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for this comparison alone; one under runs/ when left out.")
+    ] = None,
     skip_bad_images: SkipBad = False,
 ) -> None:
     """Run several methods over the same stream and compare them in tables, plots and one page."""
-    from clare.cli.compare import compare_command, parse_seeds
     from clare.presets.load import with_backbone
+    from clare.runner.compare import compare_command, parse_seeds
 
     overrides, all_seeds = _overrides(set_, skip_bad_images), parse_seeds(seeds, seed)
     layered = with_backbone(preset, backbone)
@@ -120,7 +124,7 @@ def compare(
     _leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def tune(
     preset: Preset,
     methods: Methods,
@@ -134,22 +138,28 @@ def tune(
     skip_bad_images: SkipBad = False,
 ) -> None:
     """Choose settings on validation images, with equally many trials for every method, and write a tuned preset."""
-    from clare.cli.tune import tune_command
     from clare.presets.load import with_backbone
+    from clare.runner.tune import tune_command
 
     overrides, layered = _overrides(set_, skip_bad_images), with_backbone(preset, backbone)
     _leave_if(tune_command(console, layered, _names(methods), trials, overrides, seed, tasks, out, jobs))
 
 
-@app.command()
-def presets(name: Annotated[str | None, typer.Argument(help="Show all settings of this preset.")] = None) -> None:
+@app.command(rich_help_panel=EXPERIMENTS)
+def presets(
+    name: Annotated[str | None, typer.Argument(help="Show all settings of this preset.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Show it with this method, a name or path/to/file.py:Class, not the preset's own."),
+    ] = None,
+) -> None:
     """List the presets, or show one with every setting."""
     from clare.cli.listing import list_presets
 
-    list_presets(console, name)
+    list_presets(console, name, method)
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def methods(name: Annotated[str | None, typer.Argument(help="Show all settings of this method.")] = None) -> None:
     """List the methods, or show one with every setting, its default, its bounds and what it means."""
     from clare.cli.listing import list_methods
@@ -157,7 +167,7 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all settings o
     list_methods(console, name)
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def check_method(
     method: Annotated[str, typer.Argument(help="A method's name (see `clare methods`), or path/to/file.py:Class.")],
 ) -> None:
@@ -167,7 +177,7 @@ def check_method(
     raise typer.Exit(check_command(console, method))
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def show(
     runs: Runs,
     latex: Annotated[
@@ -180,7 +190,7 @@ def show(
     show_command(console, runs, latex)
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")]) -> None:
     """Write one self-contained page about runs, its figures as PNG and SVG, and its numbers as JSON and Markdown."""
     from clare.cli.reports import report_command
@@ -188,7 +198,7 @@ def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the pa
     report_command(console, runs, out)
 
 
-@app.command()
+@app.command(rich_help_panel=MACHINE)
 def doctor() -> None:
     """Check that everything clare needs is installed and works together, and say what to do if not."""
     from clare.cli.doctor import doctor_command
@@ -196,7 +206,7 @@ def doctor() -> None:
     raise typer.Exit(doctor_command(console))
 
 
-@app.command()
+@app.command(rich_help_panel=MACHINE)
 def pretrain(
     out: Annotated[Path, typer.Option(help="File for the weights, ending in .safetensors.")],
     set_: Overrides = None,
@@ -208,7 +218,7 @@ def pretrain(
     pretrain_command(console, out, set_ or [], device)
 
 
-@app.command()
+@app.command(rich_help_panel=OWN)
 def export(
     model: Annotated[Path, typer.Argument(help="The model's folder.", show_default=False)],
     format_: Annotated[
@@ -221,14 +231,15 @@ def export(
     check: Annotated[
         Path | None, typer.Option(help="A folder of pictures on which the export is set against the model.")
     ] = None,
+    method: OwnMethod = None,
 ) -> None:
     """Write a model for use without clare, with a model card, after checking that it answers as the original."""
     from clare.cli.export import export_command
 
-    export_command(console, model, format_, out, check)
+    export_command(console, model, format_, out, check, method)
 
 
-@app.command()
+@app.command(rich_help_panel=OWN)
 def serve(
     model: Annotated[Path, typer.Argument(help="The model's folder.", show_default=False)],
     host: Annotated[
@@ -245,6 +256,7 @@ def serve(
     limit: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change a limit, such as predict_images=8.")
     ] = None,
+    method: OwnMethod = None,
 ) -> None:
     """Answer over HTTP, with a page to draw or drop images on, and learn new classes while answering."""
     try:
@@ -253,7 +265,7 @@ def serve(
         raise SettingsError(
             f"`clare serve` needs the package {error.name}, which is missing; run pip install 'clare[serve]'"
         ) from error
-    serve_command(console, errors, model, host, port, token, device, allow_host or [], limit or [])
+    serve_command(console, errors, model, host, port, token, device, allow_host or [], limit or [], method)
 
 
 def _overrides(set_: list[str] | None, skip_bad_images: bool) -> list[str]:

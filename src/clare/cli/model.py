@@ -15,9 +15,9 @@ from clare.report.model_plots import capacity_figure, confusion_figure, write_fi
 from clare.report.tables import percent
 
 
-def inspect_command(console: Console, path: Path, plot: Path | None, device: str) -> None:
+def inspect_command(console: Console, path: Path, plot: Path | None, method: str | None, device: str) -> None:
     """Print what a model is, knows and has left."""
-    model = TaughtModel.open(path, device=device)
+    model = TaughtModel.open(path, device=device, method=method)
     if plot is not None and model.claims is None:
         raise ModelError(f"the method '{model.method.name}' claims no coordinates, so there is nothing to plot")
     _say(console, *_facts(model))
@@ -90,9 +90,9 @@ def _kind(change: Change) -> str:
     return f"undo of {change.report['undone']}" if change.kind == "undo" else change.kind
 
 
-def undo_command(console: Console, path: Path, wait: bool, device: str) -> None:
+def undo_command(console: Console, path: Path, wait: bool, method: str | None, device: str) -> None:
     """Take back the last change."""
-    model = TaughtModel.open(path, device=device)
+    model = TaughtModel.open(path, device=device, method=method)
     change = model.undo(wait=wait)
     names = ", ".join(change.classes)
     _say(
@@ -102,15 +102,17 @@ def undo_command(console: Console, path: Path, wait: bool, device: str) -> None:
     )
 
 
-def rename_command(console: Console, path: Path, old: str, new: str, wait: bool, device: str) -> None:
+def rename_command(
+    console: Console, path: Path, old: str, new: str, wait: bool, method: str | None, device: str
+) -> None:
     """Give a class another name."""
-    TaughtModel.open(path, device=device).rename(old, new, wait=wait)
+    TaughtModel.open(path, device=device, method=method).rename(old, new, wait=wait)
     _say(console, f"'{old}' is now '{new}'; clare undo {quote(str(path))} takes it back")
 
 
-def remove_command(console: Console, path: Path, name: str, wait: bool, device: str) -> None:
+def remove_command(console: Console, path: Path, name: str, wait: bool, method: str | None, device: str) -> None:
     """Forget a class."""
-    model = TaughtModel.open(path, device=device)
+    model = TaughtModel.open(path, device=device, method=method)
     model.remove(name, wait=wait)
     _say(
         console,
@@ -118,9 +120,9 @@ def remove_command(console: Console, path: Path, name: str, wait: bool, device: 
     )
 
 
-def evaluate_command(console: Console, path: Path, pictures: Path, plot: Path, device: str) -> None:
+def evaluate_command(console: Console, path: Path, pictures: Path, plot: Path, method: str | None, device: str) -> None:
     """Measure a model on pictures whose classes are their folders."""
-    model = TaughtModel.open(path, device=device)
+    model = TaughtModel.open(path, device=device, method=method)
     evaluation = model.evaluate(pictures)
     console.print(_evaluation_table(evaluation))
     if evaluation.accuracy is not None:

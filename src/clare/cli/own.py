@@ -7,10 +7,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from clare.cli.words import BACKBONE, OWN
 from clare.errors import SettingsError
 
 Model = Annotated[Path, typer.Argument(help="The model folder.", show_default=False)]
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
+OwnMethod = Annotated[
+    str | None,
+    typer.Option("--method", help="The model's method, needed where it is path/to/file.py:Class, which then runs."),
+]
 NoWait = Annotated[
     bool, typer.Option("--no-wait", help="Give up when another process is teaching the model, instead of waiting.")
 ]
@@ -27,12 +32,13 @@ def add_own_commands(app: typer.Typer, console: Console, errors: Console) -> Non
 def _add_learn(app: typer.Typer, console: Console) -> None:
     """Add `clare learn`."""
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def learn(
         model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
         pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class, or with train/ and test/.")],
         quick: Annotated[
-            bool, typer.Option("--quick", help="Class means only, no coordinates are claimed: seconds.")
+            bool,
+            typer.Option("--quick", help="Rows out of statistics alone, whatever the method would train: seconds."),
         ] = False,
         update: Annotated[
             bool, typer.Option("--update", help="Give known classes more pictures: rows and statistics only.")
@@ -42,10 +48,14 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
         ] = None,
         backbone: Annotated[
             str | None,
-            typer.Option(help="For a new model: a timm name or a safetensors file; the drawing model when left out."),
+            typer.Option(help=f"For a new model: {BACKBONE}; the drawing model when left out."),
         ] = None,
         method: Annotated[
-            str | None, typer.Option(help="For a new model: a method's name; clare when left out.")
+            str | None,
+            typer.Option(
+                help="For a new model: a method's name, frozen features (linear) when left out, or "
+                "path/to/file.py:Class, to be named with every lesson."
+            ),
         ] = None,
         set_: Annotated[
             list[str] | None,
@@ -82,7 +92,7 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
 def _add_predict(app: typer.Typer, console: Console, errors: Console) -> None:
     """Add `clare predict`."""
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def predict(
         model: Model,
         images: Annotated[list[str], typer.Argument(help="Images, folders or patterns.", show_default=False)],
@@ -93,13 +103,22 @@ def _add_predict(app: typer.Typer, console: Console, errors: Console) -> None:
         ] = None,
         json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each image.")] = False,
         csv: Annotated[Path | None, typer.Option(help="Write a table to this file instead.")] = None,
+        method: OwnMethod = None,
         device: Device = "auto",
     ) -> None:
         """Name images with probabilities, and say which are probably none of the known classes."""
         from clare.cli.predict import predict_command
 
         problems = predict_command(
-            console, model, images, top=top, threshold=threshold, as_json=json, csv_file=csv, device=device
+            console,
+            model,
+            images,
+            top=top,
+            threshold=threshold,
+            as_json=json,
+            csv_file=csv,
+            method=method,
+            device=device,
         )
         for problem in problems:
             errors.print(f"[bold red]error:[/] {escape(problem)}", soft_wrap=True, highlight=False)
@@ -110,63 +129,67 @@ def _add_predict(app: typer.Typer, console: Console, errors: Console) -> None:
 def _add_looks(app: typer.Typer, console: Console) -> None:
     """Add `clare inspect` and `clare evaluate`."""
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def inspect(
         model: Model,
         plot: Annotated[
             Path | None, typer.Option(help="Draw the capacity used per task and per layer to this PNG file.")
         ] = None,
+        method: OwnMethod = None,
         device: Device = "auto",
     ) -> None:
         """Show a model: classes with task and date, capacity, backbone, sizes and history."""
         from clare.cli.model import inspect_command
 
-        inspect_command(console, model, plot, device)
+        inspect_command(console, model, plot, method, device)
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def evaluate(
         model: Model,
         pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class.", show_default=False)],
         plot: Annotated[Path, typer.Option(help="PNG file for the confusion matrix.")] = Path("confusion.png"),
+        method: OwnMethod = None,
         device: Device = "auto",
     ) -> None:
         """Measure a model on pictures: accuracy per class, and the confusion matrix as a picture."""
         from clare.cli.model import evaluate_command
 
-        evaluate_command(console, model, pictures, plot, device)
+        evaluate_command(console, model, pictures, plot, method, device)
 
 
 def _add_changes(app: typer.Typer, console: Console) -> None:
     """Add `clare undo`, `clare rename` and `clare remove`."""
 
-    @app.command()
-    def undo(model: Model, no_wait: NoWait = False, device: Device = "auto") -> None:
+    @app.command(rich_help_panel=OWN)
+    def undo(model: Model, no_wait: NoWait = False, method: OwnMethod = None, device: Device = "auto") -> None:
         """Take back the last change of a model exactly."""
         from clare.cli.model import undo_command
 
-        undo_command(console, model, not no_wait, device)
+        undo_command(console, model, not no_wait, method, device)
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def rename(
         model: Model,
         old: Annotated[str, typer.Argument(help="The class's name now.", show_default=False)],
         new: Annotated[str, typer.Argument(help="The name it shall have.", show_default=False)],
         no_wait: NoWait = False,
+        method: OwnMethod = None,
         device: Device = "auto",
     ) -> None:
         """Give a class of a model another name."""
         from clare.cli.model import rename_command
 
-        rename_command(console, model, old, new, not no_wait, device)
+        rename_command(console, model, old, new, not no_wait, method, device)
 
-    @app.command()
+    @app.command(rich_help_panel=OWN)
     def remove(
         model: Model,
         name: Annotated[str, typer.Argument(help="The class to forget.", show_default=False)],
         no_wait: NoWait = False,
+        method: OwnMethod = None,
         device: Device = "auto",
     ) -> None:
         """Make a model forget a class; the coordinates of its task stay claimed."""
         from clare.cli.model import remove_command
 
-        remove_command(console, model, name, not no_wait, device)
+        remove_command(console, model, name, not no_wait, method, device)

@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,7 +13,7 @@ from rich.markup import escape
 from clare.data.images import IMAGE_SUFFIXES, Pixels
 from clare.errors import DataError
 from clare.files import write_text
-from clare.model.records import Guess
+from clare.model.records import Guess, answer_of
 from clare.own.taught import TaughtModel
 
 BATCH = 256
@@ -29,10 +28,11 @@ def predict_command(
     threshold: float | None,
     as_json: bool,
     csv_file: Path | None,
+    method: str | None,
     device: str,
 ) -> list[str]:
     """Name pictures, and return a sentence for each that could not be read."""
-    model = TaughtModel.open(path, device=device)
+    model = TaughtModel.open(path, device=device, method=method)
     problems: list[str] = []
     rows: list[list[str]] = []
     found = expand(images, problems)
@@ -41,7 +41,7 @@ def predict_command(
         guesses = model.predict_pixels([pixels for _, pixels in read], top, threshold)
         for (name, _), guess in zip(read, guesses, strict=True):
             if as_json:
-                console.out(json.dumps(as_values(name, guess), ensure_ascii=False), highlight=False)
+                console.out(json.dumps(answer_of(name, guess), ensure_ascii=False), highlight=False)
             elif csv_file is None:
                 console.print(as_line(name, guess), soft_wrap=True, highlight=False)
             rows.append(as_row(name, guess))
@@ -100,17 +100,6 @@ def as_line(name: str, guess: Guess) -> str:
     text = ", ".join(f"{escape(label)} {100 * probability:.1f} %" for label, probability in named)
     verdict = "  [bold yellow]none of these?[/]" if guess.is_unknown else ""
     return f"{escape(name)}: {text} (unknown {guess.unknown:.2f}){verdict}"
-
-
-def as_values(name: str, guess: Guess) -> dict[str, Any]:
-    """Return a guess as JSON holds it."""
-    named = zip(guess.names, guess.probabilities, strict=True)
-    return {
-        "image": name,
-        "guesses": [{"name": label, "probability": round(probability, 6)} for label, probability in named],
-        "unknown": round(guess.unknown, 6),
-        "is_unknown": guess.is_unknown,
-    }
 
 
 def as_row(name: str, guess: Guess) -> list[str]:

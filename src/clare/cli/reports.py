@@ -1,19 +1,16 @@
 """`clare show` and `clare report`."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from clare.report.compare import compare
-from clare.report.groups import Standing, rank
+from clare.errors import RunError
+from clare.report.groups import rank
 from clare.report.latex import to_latex
-from clare.report.page import write_page
-from clare.report.plots import write_plots
-from clare.report.record import RunRecord, find_runs
-from clare.report.standings import Failure, costs_alone, standing_sheets, without_costs, write_comparison
-from clare.report.summary import write_summary
-from clare.report.tables import comparison_table, task_table, to_rich
+from clare.report.record import find_runs
+from clare.report.standings import print_standings
+from clare.report.tables import comparison_table, task_table
+from clare.runner.comparison import FILE as COMPARISON
 
 
 def show_command(console: Console, paths: list[Path], latex: bool = False) -> None:
@@ -30,43 +27,13 @@ def show_command(console: Console, paths: list[Path], latex: bool = False) -> No
         print_standings(console, ranking, [])
 
 
-def print_standings(console: Console, ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failure]) -> None:
-    """Print the methods of each head; a terminal too narrow for all columns gets accuracies and costs apart."""
-    for sheet in standing_sheets(ranking, failures):
-        whole = to_rich(sheet)
-        # Measured on a terminal of any width; on this one a table never needs more than there is.
-        if console.measure(whole, options=console.options.update(max_width=1000)).maximum <= console.width:
-            console.print(whole)
-        else:
-            console.print(to_rich(without_costs(sheet)), to_rich(costs_alone(sheet)))
-
-
 def report_command(console: Console, paths: list[Path], out: Path) -> None:
     """Write page, figures, tables and summary of some runs."""
+    # It brings matplotlib, which tables do without.
+    from clare.report.write import write_report
+
+    if (out / COMPARISON).exists():
+        raise RunError(f"{out} belongs to a `clare compare`, whose page this would replace; choose another --out")
     runs = find_runs(paths)
     page = write_report(runs, out, None, "Continual learning report", rank(runs), [])
     console.print(f"report: {page}", soft_wrap=True, highlight=False)
-
-
-def write_report(
-    runs: Sequence[RunRecord],
-    folder: Path,
-    reference: str | None,
-    title: str,
-    ranking: Mapping[str, Sequence[Standing]],
-    failures: Sequence[Failure],
-) -> Path:
-    """Write plots, summary.json, comparison.md and the page, and return the page's path."""
-    comparisons = compare(runs, reference)
-    write_plots(runs, folder / "plots")
-    write_summary(runs, folder, reference, ranking=ranking, failures=failures, comparisons=comparisons)
-    write_comparison(ranking, failures, title, folder)
-    return write_page(
-        runs,
-        folder / "report.html",
-        title=title,
-        reference=reference,
-        ranking=ranking,
-        failures=failures,
-        comparisons=comparisons,
-    )

@@ -7,20 +7,20 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from clare.cli.words import BACKBONE, PAPER
+
 
 def add_reproduce_commands(app: typer.Typer, console: Console, errors: Console) -> None:
     """Add `clare reproduce`."""
 
-    @app.command()
+    @app.command(rich_help_panel=PAPER)
     def reproduce(
         experiment: Annotated[str, typer.Argument(help="table1 … table7, figure1 or efficiency.", show_default=False)],
         preset: Annotated[
             list[str] | None,
             typer.Option(help="Presets to use in place of the paper's, separated by commas; repeatable."),
         ] = None,
-        backbone: Annotated[
-            str | None, typer.Option(help="A backbone preset's name or TOML file to lay over the presets.")
-        ] = None,
+        backbone: Annotated[str | None, typer.Option(help=f"Lay a backbone over the presets: {BACKBONE}.")] = None,
         seeds: Annotated[
             str | None, typer.Option(help="Seeds, separated by commas; the experiment's own when left out.")
         ] = None,
@@ -37,7 +37,7 @@ def add_reproduce_commands(app: typer.Typer, console: Console, errors: Console) 
         ] = None,
     ) -> None:
         """Repeat a table or figure of the paper, on its data or on others, and write it beside the paper's numbers."""
-        from clare.cli.reproduction import Wish, reproduce_command
+        from clare.runner.reproduction import Wish, reproduce_command
 
         wish = Wish(experiment, preset, backbone, seeds, set_ or [], out)
         problems = reproduce_command(console, wish, jobs, plan)

@@ -34,6 +34,7 @@ def serve_command(
     device: str,
     allow_host: Sequence[str],
     limits: Sequence[str],
+    method: str | None,
 ) -> None:
     """Serve a model folder until interrupted."""
     built = build_settings(Limits, dict(map(_pair, limits)), "limit")
@@ -42,8 +43,8 @@ def serve_command(
     share_threads()
     options = Options(
         path=model,
-        open_model=partial(TaughtModel.open, device=device),
-        teach_command=(sys.executable, "-m", "clare.serve.teach", str(model), device),
+        open_model=partial(TaughtModel.open, device=device, method=method),
+        teach_command=(sys.executable, "-m", "clare.serve.teach", str(model), device, method or ""),
         token=token,
         hosts=(*LOOPBACK_NAMES, host, *allow_host) if is_loopback(host) else None,
         limits=built,

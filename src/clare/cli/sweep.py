@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from clare.cli.words import BACKBONE, EXPERIMENTS
 from clare.errors import SettingsError
 
 Values = Annotated[
@@ -18,9 +19,7 @@ Values = Annotated[
         "A comma within a list or quotes separates nothing.",
     ),
 ]
-Backbone = Annotated[
-    str | None, typer.Option(help="A backbone to lay over the preset: a name, or the path of a TOML file.")
-]
+Backbone = Annotated[str | None, typer.Option(help=f"Lay a backbone over the preset: {BACKBONE}.")]
 Jobs = Annotated[
     int | None,
     typer.Option(min=1, help="Runs at a time; one for each GPU when left out, or one where there is none."),
@@ -36,7 +35,7 @@ Cluster = Annotated[
 def add_sweep_commands(app: typer.Typer, console: Console, errors: Console) -> None:
     """Add `clare sweep`."""
 
-    @app.command()
+    @app.command(rich_help_panel=EXPERIMENTS)
     def sweep(
         preset: Annotated[
             str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")
@@ -58,9 +57,9 @@ def add_sweep_commands(app: typer.Typer, console: Console, errors: Console) -> N
         ] = False,
     ) -> None:
         """Run every combination of listed settings with every seed, and rank them; the same command goes on."""
-        from clare.cli.compare import parse_seeds
-        from clare.cli.sweep_run import sweep_command
         from clare.presets.load import with_backbone
+        from clare.runner.compare import parse_seeds
+        from clare.runner.sweep import sweep_command
 
         if ray is not None and jobs is not None:
             raise SettingsError(

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from clare.cli.jobs import is_first_rank, run_with_bars
-from clare.cli.loggers import check_loggers
+from clare.engine.ranks import is_first_rank
+from clare.methods import METHODS
 from clare.presets.load import make_experiment
 from clare.report.record import read_run
 from clare.report.tables import comparison_table, task_table
+from clare.runner.jobs import run_with_bars
+from clare.runner.loggers import check_loggers
 
 
 def train_command(
@@ -23,6 +25,8 @@ def train_command(
 ) -> None:
     """Run one method, hand its scalars to the loggers, and print its table."""
     check_loggers(loggers)
+    if method is not None:
+        METHODS.named(method)
     experiment = make_experiment(preset, method, overrides, seed)
     label = experiment.method_label
     folder = out or Path("runs") / experiment.name / f"{label}-{experiment.seed}"

@@ -25,7 +25,7 @@ class Verdict:
 
 def check_method(name: str) -> Iterator[Verdict]:
     """Try every promise on a method, with every head strategy that it accepts."""
-    METHODS.get(name)
+    METHODS.named(name)
     accepted = [strategy for strategy in STRATEGIES if accepts(name, strategy)]
     refused = [strategy for strategy in STRATEGIES if strategy not in accepted]
     tried: list[tuple[Promise, Sequence[str | None]]] = [(promise, accepted) for promise in FOR_EACH_STRATEGY]

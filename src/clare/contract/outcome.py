@@ -40,7 +40,10 @@ def outcome(folder: Path) -> dict[str, Any]:
     """Return the names of all files, the bytes of all tensors, and all that JSON holds but what tells the time."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     position = json.loads((folder / "checkpoint" / "position.json").read_text())
-    del position["record_bytes"], position["task_bytes"]
+    # The record tells the time, and the preset how its settings were written.
+    told = ("record_bytes", "record_digest", "task_bytes", "task_digest", "digest")
+    position = {key: value for key, value in position.items() if key not in told}
+    position["files"] = {name: digest for name, digest in position["files"].items() if name.endswith(".safetensors")}
     return {
         "names": [str(path.relative_to(folder)) for path in files],
         "tensors": {

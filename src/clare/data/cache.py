@@ -4,12 +4,10 @@ The file holds the pixels of all images, then a JSON index, then the length of t
 say what the file is. It is written under another name and renamed when whole, so whoever opens it sees all of it.
 """
 
-import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -21,6 +19,7 @@ from clare.data.decode import append_all
 from clare.data.placement import Notice
 from clare.data.store import num_store_bytes
 from clare.errors import DataError
+from clare.locks import holding
 
 VERSION = 1
 MAGIC = b"CLAREPIX"
@@ -73,7 +72,8 @@ def open_or_write(
     except StaleCache:
         pass
     try:
-        with _locked(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with holding(path.with_name(f".{path.name}.lock"), when_held=lambda holder: None):
             try:
                 return read_cache(path, mark)
             except StaleCache as reason:
@@ -147,12 +147,3 @@ def write_cache(path: Path, mark: str, channels: int, images: Iterable[Tensor | 
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Wait until no other process writes this file; the lock ends with the process, however it ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f".{path.name}.lock").open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

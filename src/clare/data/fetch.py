@@ -5,7 +5,6 @@ passes for a data set.
 """
 
 import errno
-import fcntl
 import hashlib
 import http.client
 import shutil
@@ -18,11 +17,12 @@ from typing import NamedTuple
 from clare.data import cifar
 from clare.data.archives import BadArchive, Progress, find_tree, unpack
 from clare.data.catalogue import Archive, Facts
+from clare.data.folders import list_tree
 from clare.data.inventory import folder_of, layout_of
 from clare.data.settings import DRAWINGS, DataSettings
-from clare.data.trees import list_tree
 from clare.errors import DataError
 from clare.hub import HubError, download, file_size
+from clare.locks import holding
 from clare.room import check_room, free_room
 
 
@@ -162,16 +162,15 @@ def _check_md5(archive: Path, expected: str) -> None:
 @contextmanager
 def _alone(partial: Path) -> Iterator[None]:
     """Keep other processes from fetching the same data set, and leave no empty folder behind."""
+
+    def refuse(holder: str) -> None:
+        raise DataError(f"{holder} is fetching to '{partial.parent}'; wait until it is done")
+
     partial.mkdir(parents=True, exist_ok=True)
-    with (partial.parent / f"{partial.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"another process is fetching to '{partial.parent}'; wait until it is done") from None
+    with holding(partial.with_name(f"{partial.name}.lock"), refuse):
         try:
             yield
         finally:
-            Path(lock.name).unlink(missing_ok=True)
             with suppress(OSError):
                 partial.rmdir()
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from clare.data import cifar
 from clare.data.catalogue import Facts
+from clare.data.drawings import count_drawings
+from clare.data.folders import list_tree
 from clare.data.settings import DRAWINGS, DataSettings
-from clare.data.sources import load_dataset
-from clare.data.trees import list_tree
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ def layout_of(settings: DataSettings) -> str:
 def take_inventory(settings: DataSettings) -> Inventory | None:
     """Count what is here; none if nothing is, and an error if what is here cannot be used."""
     if settings.dataset in DRAWINGS:
-        drawings = load_dataset(settings)
-        return Inventory(len(drawings.classes), len(drawings.train), len(drawings.test), None)
+        return Inventory(*count_drawings(settings.dataset), None)
     folder = folder_of(settings)
     if not _has_entries(folder):
         return None

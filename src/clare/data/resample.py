@@ -1,13 +1,10 @@
 """Cropping and resizing of a whole batch as two matrix products, with Pillow's filters."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
+from clare.data.settings import Kernel as Kernel
 from clare.data.store import Canvas
-
-Kernel = Literal["bilinear", "bicubic"]
 
 
 def resample_weights(start: Tensor, length: Tensor, out_size: int, in_size: int, kernel: Kernel) -> Tensor:

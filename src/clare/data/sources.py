@@ -2,25 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from clare.data import cifar
+from clare.data.drawings import read_drawings
+from clare.data.folders import list_tree
 from clare.data.images import Pixels, shrink_image
 from clare.data.placement import Machine, choose_placement, place_images, this_machine
 from clare.data.settings import DATASETS, DRAWINGS, DataSettings
 from clare.data.store import ImageStore, LabelledImages
-from clare.data.trees import TreeReader, list_tree
+from clare.data.trees import TreeReader
 from clare.errors import DataError
 
 __all__ = ["DATASETS", "DataSettings", "Dataset", "load_dataset"]
-
-NUM_TRAIN_DRAWINGS = 80
-NUM_PRETRAIN_CLASSES = 145
-DRAWINGS_SEED = 1993
 
 
 @dataclass(frozen=True)
@@ -72,19 +69,9 @@ def _place(dataset: Dataset, settings: DataSettings, machine: Machine, notice: C
 
 
 def _load_drawings(settings: DataSettings) -> Dataset:
-    """Read the drawings that come with the package: 145 classes to pretrain on, the other 200 to learn."""
-    with resources.files("clare.data").joinpath("embedded/quickdraw.npz").open("rb") as file:
-        archive = np.load(file, allow_pickle=False)
-        images, names = archive["images"], archive["classes"].tolist()
-    pretrain = np.random.RandomState(DRAWINGS_SEED).permutation(len(names))[:NUM_PRETRAIN_CLASSES]
-    is_pretrain = np.isin(np.arange(len(names)), pretrain)
-    chosen = np.flatnonzero(is_pretrain if settings.dataset == "quickdraw-pretrain" else ~is_pretrain)
-    return Dataset(
-        settings.dataset,
-        tuple(names[place] for place in chosen),
-        train=_drawings(images[chosen, :NUM_TRAIN_DRAWINGS], settings),
-        test=_drawings(images[chosen, NUM_TRAIN_DRAWINGS:], settings),
-    )
+    """Bring the drawings that come with the package to the form that the settings ask for."""
+    classes, train, test = read_drawings(settings.dataset)
+    return Dataset(settings.dataset, classes, _drawings(train, settings), _drawings(test, settings))
 
 
 def _drawings(images: Pixels, settings: DataSettings) -> LabelledImages:

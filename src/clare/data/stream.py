@@ -2,43 +2,15 @@
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor
 
+from clare.data.settings import StreamSettings as StreamSettings
 from clare.data.sources import Dataset
 from clare.data.store import LabelledImages
 from clare.errors import DataError
-from clare.settings import Settings
-
-
-class StreamSettings(Settings):
-    """How the classes of a data set become a stream of tasks."""
-
-    first: int | None = Field(
-        None, ge=1, le=1_000_000, description="Classes of the first task; the increment when left out."
-    )
-    increment: int = Field(ge=1, le=1_000_000, description="Classes of each later task; the last takes what is left.")
-    num_classes: int | None = Field(
-        None, ge=1, le=1_000_000, description="Use only so many classes of the order; all when left out."
-    )
-    validation_share: float = Field(0.2, ge=0, le=0.5, description="Share of each class's training images to hold out.")
-    evaluate_on: Literal["test", "validation"] = Field(
-        "test", description="Images that accuracies are measured on; 'validation' takes them out of training."
-    )
-    train_per_class: int | None = Field(
-        None, ge=1, le=1_000_000_000, description="Train on at most so many images of each class; all when left out."
-    )
-
-    @model_validator(mode="after")
-    def _validation_has_images(self) -> "StreamSettings":
-        """Refuse to evaluate on a validation share of nothing."""
-        if self.evaluate_on == "validation" and self.validation_share == 0:
-            raise ValueError("evaluate_on 'validation' needs a validation_share above 0; raise it or choose 'test'")
-        return self
 
 
 @dataclass(frozen=True)

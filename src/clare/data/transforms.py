@@ -1,56 +1,22 @@
 """What happens to a batch of images before the backbone sees it."""
 
 import math
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
 from torch import Tensor
 
-from clare.data.resample import Kernel, apply_weights, crop_resize, to_levels, window_weights
+from clare.data.resample import apply_weights, crop_resize, to_levels, window_weights
+from clare.data.settings import Kernel
+from clare.data.settings import TransformSettings as TransformSettings
 from clare.data.store import Canvas
 from clare.errors import DataError
-from clare.settings import Settings
 
 NUM_TRIES = 10
 NUM_CROP_DRAWS = 2 * NUM_TRIES + 2
 NUM_AFFINE_DRAWS = 5
-
-
-class TransformSettings(Settings):
-    """Size, augmentation and normalisation of images."""
-
-    image_size: int = Field(224, ge=1, le=4096, description="Side of the square that the backbone sees.")
-    resize: int = Field(
-        256, ge=1, le=8192, description="Shorter side before the centre crop; `image_size` cuts no border."
-    )
-    train: Literal["crop", "affine", "none"] = Field(
-        "crop", description="Augmentation: random crops, random affine maps, or the test transform."
-    )
-    crop_scale: tuple[float, float] = Field((0.05, 1.0), description="Least and greatest share of the area in a crop.")
-    crop_ratio: tuple[float, float] = Field((3 / 4, 4 / 3), description="Least and greatest width by height of a crop.")
-    flip: float = Field(0.5, ge=0, le=1, description="Probability of mirroring left and right.")
-    rotation: float = Field(15.0, ge=0, le=180, description="Greatest rotation in degrees, for 'affine'.")
-    zoom: float = Field(0.15, ge=0, lt=1, description="Greatest change of size as a share, for 'affine'.")
-    shift: float = Field(0.1, ge=0, le=1, description="Greatest shift as a share of the side, for 'affine'.")
-    shear: float = Field(10.0, ge=0, lt=90, description="Greatest horizontal shear in degrees, for 'affine'.")
-    train_kernel: Kernel = Field("bilinear", description="Filter that resizes random crops.")
-    test_kernel: Kernel = Field("bicubic", description="Filter that resizes before the centre crop.")
-    normalise: Literal["none", "backbone"] = Field(
-        "none", description="Whether pixels in 0..1 are normalised as in the backbone's pretraining."
-    )
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "TransformSettings":
-        """Refuse ranges that are upside down and a crop that is larger than the image."""
-        if self.resize < self.image_size:
-            raise ValueError(f"resize {self.resize} is less than image_size {self.image_size}; raise resize")
-        if not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
-            raise ValueError(f"crop_scale {self.crop_scale} must rise within 0..1")
-        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
-            raise ValueError(f"crop_ratio {self.crop_ratio} must be positive and rise")
-        return self
+WHITE = 255.0
+BRIGHT_SHARE = 0.75
 
 
 class Transforms:
@@ -84,18 +50,34 @@ class Transforms:
             boxes = crop_boxes(sizes, draws[:, :-1], settings.crop_scale, settings.crop_ratio)
             images = crop_resize(canvas, boxes, settings.image_size, settings.train_kernel, flip)
         else:
-            centred = resize_centre_crop(canvas, settings.resize, settings.image_size, settings.test_kernel)
-            images = move_pixels(to_levels(centred), affine_maps(draws[:, :-1] * 2 - 1, flip, settings))
-        return self._finish(images)
+            # What a map brings in from outside is black, so images are turned dark before they are moved.
+            centred = self._darkened(to_levels(self._centred(canvas)))
+            images = move_pixels(centred, affine_maps(draws[:, :-1] * 2 - 1, flip, settings))
+            return self._scaled(to_levels(images))
+        return self._scaled(self._darkened(to_levels(images)))
 
     def test(self, canvas: Canvas) -> Tensor:
         """Return the batch resized by the shorter side and cropped at the centre, as float32 (B, C, S, S)."""
-        settings = self.settings
-        return self._finish(resize_centre_crop(canvas, settings.resize, settings.image_size, settings.test_kernel))
+        return self._scaled(self._darkened(to_levels(self._centred(canvas))))
 
-    def _finish(self, images: Tensor) -> Tensor:
-        """Round to the 8 bits that an image file has, and scale to 0..1 or as in pretraining."""
-        images = to_levels(images) / 255
+    def inverted(self, canvas: Canvas) -> Tensor:
+        """Tell of each image whether the backbone sees its negative."""
+        images = to_levels(self._centred(canvas))
+        is_bright = bright_borders(images, WHITE)
+        return is_bright if self.settings.invert == "bright-border" else torch.zeros_like(is_bright)
+
+    def _centred(self, canvas: Canvas) -> Tensor:
+        """Return the batch resized by the shorter side and cropped at the centre."""
+        settings = self.settings
+        return resize_centre_crop(canvas, settings.resize, settings.image_size, settings.test_kernel)
+
+    def _darkened(self, images: Tensor) -> Tensor:
+        """Turn images in 0..255 with a bright border into their negatives, if the settings say so."""
+        return images if self.settings.invert == "never" else darkened(images, WHITE)
+
+    def _scaled(self, images: Tensor) -> Tensor:
+        """Scale images of the 8 bits that a file has to 0..1, or as in pretraining."""
+        images = images / 255
         if self.settings.normalise == "none":
             return images
         if images.shape[1] != len(self._mean):
@@ -104,6 +86,19 @@ class Transforms:
             )
         mean, std = (values.to(images.device, non_blocking=True) for values in (self._mean, self._std))
         return (images - mean) / std
+
+
+def bright_borders(images_BCSS: Tensor, white: float) -> Tensor:
+    """Tell of each image with values in 0..white whether three in four of its outermost pixels are bright ones."""
+    means = images_BCSS.mean(1)
+    sides = (means[:, 0], means[:, -1], means[:, 1:-1, 0], means[:, 1:-1, -1])
+    # Three in four, not half of them: what covers the border with a pattern is no ground to draw on.
+    return (torch.cat(sides, dim=1) > white / 2).to(means).mean(1) >= BRIGHT_SHARE
+
+
+def darkened(images_BCSS: Tensor, white: float) -> Tensor:
+    """Turn images with values in 0..white and a bright border into their negatives."""
+    return torch.where(bright_borders(images_BCSS, white)[:, None, None, None], white - images_BCSS, images_BCSS)
 
 
 def crop_boxes(sizes: Tensor, draws: Tensor, scale: tuple[float, float], ratio: tuple[float, float]) -> Tensor:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from clare.data.cache import Decoded, StaleCache, cache_folder, fingerprint, open_or_write, read_cache
 from clare.data.decode import Decoder, Form, Room, append_all, gpu_decoder, measure, read_images
-from clare.data.folders import image_paths, subfolders
+from clare.data.folders import Files
 from clare.data.placement import Machine, Notice, Placement, allocate, choose_placement, place_images
 from clare.data.settings import DataSettings
 from clare.data.store import ImageStore, LabelledImages, num_store_bytes
@@ -20,48 +19,6 @@ from clare.errors import DataError
 MAX_PADDING = 4
 MAX_WAITING = 1 << 26
 """Bytes of images that are copied at a time."""
-
-
-@dataclass(frozen=True)
-class Files:
-    """The image files of one part of a tree, class by class."""
-
-    folder: Path
-    classes: tuple[str, ...]
-    paths: list[Path]
-    labels: list[int]
-
-
-def list_tree(root: Path) -> tuple[Files, Files]:
-    """Find the training and the test images of a tree, in the order of their names."""
-    parts = [root / "train", root / "test"]
-    for folder in parts:
-        if not folder.is_dir():
-            raise DataError(f"there is no folder '{folder}'; expected {root}/{{train,test}}/<class>/<image>")
-    classes, test_classes = (subfolders(folder) for folder in parts)
-    if not classes:
-        raise DataError(f"there is no class folder in '{parts[0]}'; expected {root}/{{train,test}}/<class>/<image>")
-    if classes != test_classes:
-        raise DataError(_difference(root, set(classes), set(test_classes)))
-    train, test = (_list_part(folder, tuple(classes)) for folder in parts)
-    return train, test
-
-
-def _list_part(folder: Path, classes: tuple[str, ...]) -> Files:
-    """Find the images of every class."""
-    found = [image_paths(folder / name) for name in classes]
-    labels = [label for label, paths in enumerate(found) for _ in paths]
-    return Files(folder, classes, [path for paths in found for path in paths], labels)
-
-
-def _difference(root: Path, train: set[str], test: set[str]) -> str:
-    """Say which classes only one of the two parts has."""
-    only = [
-        f"only {part} has {', '.join(repr(name) for name in sorted(names)[:5])}{', ...' if len(names) > 5 else ''}"
-        for part, names in (("train", train - test), ("test", test - train))
-        if names
-    ]
-    return f"train and test under '{root}' have different classes: {' and '.join(only)}; give both the same folders"
 
 
 class Filler:

@@ -1,32 +1,75 @@
 """A run's folder: preset, environment, record, predictions, and the checkpoint from which the run goes on."""
 
+import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from clare.errors import RunError
-from clare.files import read_tensors, write_json, write_tensors
+from clare.files import RESTORE, read_tensors, write_json, write_tensors
+from clare.locks import LOCK, holding
 from clare.methods.base import Snapshot
+from clare.position import (
+    ENVIRONMENT,
+    POSITION,
+    PRESET,
+    RECORD,
+    Epoch,
+    Position,
+    check_files,
+    checkpoint_files,
+    committed_record,
+    predictions_file,
+    read_position,
+    sealed_position,
+    upgraded,
+)
 from clare.presets.schema import completed
+from clare.registry import how_to_name, is_file_name
+from clare.sealed import read_object
 from clare.steps import Phase, num_trained
 
-START: dict[str, Any] = {
-    "task": 0,
-    "learner": None,
-    "structure": None,
-    "record_bytes": 0,
-    "task_bytes": 0,
-    "steps": [],
-    "epoch": None,
-    "ended": False,
-}
-BEGINNING = {"preset.json", "environment.json", "record.jsonl", "checkpoint", "log.txt"}
+BEGINNING = {PRESET, ENVIRONMENT, RECORD, "checkpoint", "log.txt", LOCK}
 """Names in a folder whose run has not committed anything."""
 TEMPORARY = ".*.tmp"
 """Names of files that are being written."""
+
+
+@contextmanager
+def working_alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from making a run in the same folder; one that stays empty is removed again."""
+
+    def refuse(holder: str) -> None:
+        raise RunError(f"{holder} is at the run in {folder}; wait until it is done, or choose another --out")
+
+    _check_is_folder(folder)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    with ExitStack() as stack:
+        stack.callback(_remove_empty, missing)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(holding(folder / LOCK, refuse))
+        except OSError as error:
+            raise RunError(f"could not write {folder}: {error.strerror or error}; choose another --out") from error
+        yield
+
+
+def _check_is_folder(path: Path) -> None:
+    """Refuse a file in the place of a run's folder."""
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file and cannot hold a run; choose another --out")
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove folders, the inner ones first, as long as they are empty."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 class RunFolder:
@@ -40,15 +83,21 @@ class RunFolder:
         self.path = path
         self.writes = writes
         self.has_begun = False
-        self.position: dict[str, Any] = dict(START)
+        self.position = Position()
+        self._digests: dict[str, str] = {}
+        """Of the files that were written since the last commit."""
+        self._record, self._num_bytes = hashlib.sha256(), 0
 
     def look(self, preset: dict[str, Any]) -> None:
-        """Find out where the run of this folder stands; refuse a run of another preset. Nothing is written."""
-        entries, position = self._entries(), self._checkpoint("position.json")
-        self.has_begun = "preset.json" in entries and position.exists()
+        """Find out where the run of this folder stands; refuse damage and another preset. Nothing is written."""
+        entries = self._entries()
+        self.has_begun = PRESET in entries and (self.path / POSITION).exists()
         if self.has_begun:
+            position = upgraded(self.path, read_position(self.path))
+            check_files(self.path, position)
+            committed_record(self.path, position)
             self._check_preset(preset)
-            self.position = json.loads(position.read_text())
+            self.position = position
         elif entries - BEGINNING:
             raise RunError(f"{self.path} is not empty and holds no run; choose another --out or empty it")
 
@@ -58,8 +107,8 @@ class RunFolder:
             return
         # A run that was cut off before its first commit may begin again with other settings.
         if not self.has_begun:
-            write_json(self.path / "preset.json", preset)
-            write_json(self.path / "environment.json", environment)
+            for name, values in ((PRESET, preset), (ENVIRONMENT, environment)):
+                self._digests[name] = write_json(self.path / name, values)
         for temporary in self.path.rglob(TEMPORARY):
             temporary.unlink()
         self._cut_record()
@@ -68,76 +117,75 @@ class RunFolder:
         """Return the names in the folder, without the temporary files of a write that was cut off."""
         if not self.path.exists():
             return set()
-        if not self.path.is_dir():
-            raise RunError(f"{self.path} is a file and cannot hold a run; choose another --out")
+        _check_is_folder(self.path)
         return {entry.name for entry in self.path.iterdir() if not entry.match(TEMPORARY)}
 
     def _check_preset(self, preset: dict[str, Any]) -> None:
         """Refuse to go on with settings other than those the run began with; one that came later had its default."""
-        begun = completed(json.loads((self.path / "preset.json").read_text()))
+        begun = completed(read_object(self.path / PRESET, RunError, RESTORE))
         saved, came = (_settings(values) for values in (begun, preset))
         different = sorted(key for key, _ in saved.items() ^ came.items())
         if different:
-            key = different[0]
+            # The method first, since its other settings follow from it.
+            key = "method.name" if "method.name" in different else different[0]
             raise RunError(
                 f"{self.path} holds a run of another preset: {key} is {saved.get(key)} there and {came.get(key)} here; "
-                "choose another --out or remove that folder"
+                f"choose another --out or remove that folder{_naming(begun) if key == 'method.name' else ''}"
             )
 
     def _cut_record(self) -> None:
         """Forget the events after the checkpoint: they will happen again."""
-        num_bytes = self.position["record_bytes"]
+        self._num_bytes = self.position.record_bytes
         try:
-            with (self.path / "record.jsonl").open("ab") as record:
-                if record.tell() < num_bytes:
-                    raise RunError(
-                        f"the record of {self.path} has {record.tell()} bytes where the checkpoint counts {num_bytes}; "
-                        "restore the file or choose another --out"
-                    )
-                record.truncate(num_bytes)
+            with (self.path / RECORD).open("ab") as record:
+                record.truncate(self._num_bytes)
         except OSError as error:
             raise RunError(f"could not write {self.path}: {error.strerror}; choose another --out") from error
+        self._record = hashlib.sha256(committed_record(self.path, self.position))
 
     @property
     def is_new(self) -> bool:
         """Whether nothing of this run has been recorded."""
-        return bool(self.position["record_bytes"] == 0)
+        return self.position.record_bytes == 0
 
     @property
     def next_task(self) -> int:
         """The task to be learnt next."""
-        return int(self.position["task"])
+        return self.position.task
 
     def snapshot(self) -> Snapshot | None:
         """Return the learner as it was when the next task began, unless that is how it is made."""
-        if self.position["learner"] is None:
+        if self.position.learner is None:
             return None
-        return Snapshot(self.position["structure"], read_tensors(self._checkpoint(self.position["learner"])))
+        return Snapshot(self.position.structure or {}, read_tensors(self._checkpoint(self.position.learner)))
 
     def event(self, event: str, **values: Any) -> None:
         """Append one line to the record."""
         if not self.writes:
             return
+        line = json.dumps({"event": event, **values}).encode() + b"\n"
         try:
-            with (self.path / "record.jsonl").open("a") as record:
-                record.write(json.dumps({"event": event, **values}) + "\n")
+            with (self.path / RECORD).open("ab") as record:
+                record.write(line)
                 record.flush()
                 os.fsync(record.fileno())
         except OSError as error:
             raise RunError(f"could not write {self.path}: {error.strerror}; free some space and run again") from error
+        self._record.update(line)
+        self._num_bytes += len(line)
 
     def predictions(self, task: int, predicted: Tensor, target: Tensor) -> None:
         """Keep what was predicted for every test image after a task."""
         if self.writes:
             tensors = {"predicted": predicted.int(), "target": target.int()}
-            write_tensors(self.path / "predictions" / f"task-{task:04d}.safetensors", tensors)
+            self._write(predictions_file(task), tensors)
 
     def advance(self, snapshot: Snapshot) -> None:
         """Commit a finished task: the next one starts from this snapshot."""
         task = self.next_task + 1
         name = f"task-{task:04d}.safetensors"
         if self.writes:
-            write_tensors(self._checkpoint(name), snapshot.tensors)
+            self._write(f"checkpoint/{name}", snapshot.tensors)
         self._commit(task=task, learner=name, structure=snapshot.structure, steps=[], epoch=None)
 
     def end(self) -> None:
@@ -147,11 +195,12 @@ class RunFolder:
     @property
     def has_ended(self) -> bool:
         """Whether every task is done and recorded."""
-        return bool(self.position["ended"])
+        return self.position.ended
 
     def rewind(self) -> None:
         """Forget the steps of the current task and what was recorded of them."""
-        self._commit(steps=[], epoch=None, record_bytes=self.position["task_bytes"])
+        start = self.position
+        self._commit(steps=[], epoch=None, record_bytes=start.task_bytes, record_digest=start.task_digest)
         if self.writes:
             self._cut_record()
 
@@ -161,7 +210,7 @@ class RunFolder:
 
     def finished(self, step: int) -> dict[str, Tensor] | None:
         """Return what a finished step of the current task left."""
-        steps = self.position["steps"]
+        steps = self.position.steps
         if step >= len(steps):
             return None
         return read_tensors(self._checkpoint(steps[step])) if steps[step] else {}
@@ -170,22 +219,22 @@ class RunFolder:
         """Commit a finished step of the current task."""
         name = f"task-{self.next_task:04d}-step-{step:02d}.safetensors" if tensors else ""
         if self.writes and tensors:
-            write_tensors(self._checkpoint(name), tensors)
-        self._commit(steps=[*self.position["steps"], name], epoch=None)
+            self._write(f"checkpoint/{name}", tensors)
+        self._commit(steps=[*self.position.steps, name], epoch=None)
 
     def epoch(self, step: int) -> tuple[int, dict[str, Tensor]] | None:
         """Return the epoch at which a step goes on, and its state."""
-        saved = self.position["epoch"]
-        if saved is None or saved["step"] != step:
+        saved = self.position.epoch
+        if saved is None or saved.step != step:
             return None
-        return saved["epoch"], read_tensors(self._checkpoint(saved["file"]))
+        return saved.epoch, read_tensors(self._checkpoint(saved.file))
 
     def save_epoch(self, step: int, epoch: int, tensors: dict[str, Tensor]) -> None:
         """Commit the state from which an epoch starts."""
         name = f"task-{self.next_task:04d}-step-{step:02d}-epoch-{epoch:04d}.safetensors"
         if self.writes:
-            write_tensors(self._checkpoint(name), tensors)
-        self._commit(epoch={"step": step, "epoch": epoch, "file": name})
+            self._write(f"checkpoint/{name}", tensors)
+        self._commit(epoch=Epoch(step=step, epoch=epoch, file=name))
 
     def phase_done(self, phase: Phase, losses: list[float], seconds: float) -> None:
         """Record a finished phase."""
@@ -203,25 +252,46 @@ class RunFolder:
         """Record a notice."""
         self.event("notice", task=self.next_task, text=text)
 
+    def _write(self, name: str, tensors: dict[str, Tensor]) -> None:
+        """Write tensors that count from the next commit on."""
+        self._digests[name] = write_tensors(self.path / name, tensors)
+
     def _commit(self, **changes: Any) -> None:
         """Move to a new position and remove the files it no longer names."""
         if not self.writes:
-            self.position = {**self.position, **changes}
+            self.position = self.position.model_copy(update=changes)
             return
-        num_bytes = (self.path / "record.jsonl").stat().st_size
-        self.position = {**self.position, "record_bytes": num_bytes, **changes}
-        steps, epoch = self.position["steps"], self.position["epoch"]
-        if not steps and not epoch:
-            self.position["task_bytes"] = self.position["record_bytes"]
-        write_json(self._checkpoint("position.json"), self.position)
-        named = {"position.json", self.position["learner"], *steps, epoch and epoch["file"]}
+        recorded = {"record_bytes": self._num_bytes, "record_digest": self._record.hexdigest()}
+        position = self.position.model_copy(update={**recorded, **changes})
+        named = checkpoint_files(position)
+        digests = {**position.files, **self._digests}
+        position.files = {name: digests[name] for name in digests if _counts(name, named)}
+        if not position.steps and not position.epoch:
+            position.task_bytes, position.task_digest = position.record_bytes, position.record_digest
+        write_json(self.path / POSITION, sealed_position(position))
+        self.position, self._digests = position, {}
         for file in self._checkpoint("").iterdir():
-            if file.name not in named:
+            if file.name not in named and file.name != Path(POSITION).name:
                 file.unlink()
 
     def _checkpoint(self, name: str) -> Path:
         """Return the path of a file of the checkpoint."""
         return self.path / "checkpoint" / name
+
+
+def _naming(begun: dict[str, Any]) -> str:
+    """Say how a run goes on whose method is in a file, which its folder alone does not make run."""
+    method = begun.get("method")
+    name = str(method.get("name")) if isinstance(method, dict) else ""
+    return (
+        f"; to go on with that run, if you trust its file, {how_to_name('method', name)}" if is_file_name(name) else ""
+    )
+
+
+def _counts(name: str, named: list[str]) -> bool:
+    """Tell whether a file of a run counts: all do but those in checkpoint/ that its position does not name."""
+    path = Path(name)
+    return path.parent != Path(POSITION).parent or path.name in named
 
 
 def _settings(preset: dict[str, Any]) -> dict[str, str]:

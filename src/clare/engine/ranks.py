@@ -1,32 +1,47 @@
 """The processes that learn together: launched and placed by Fabric, reduced by hand."""
 
 import os
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from lightning.fabric import Fabric
 from torch import Tensor
 
 from clare.engine.settings import EngineSettings
 from clare.errors import SettingsError
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
 
 
 class Ranks:
     """This process among its peers, its device and its precision."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        accelerator = resolve_device(settings.device)
-        bf16 = settings.precision == "bf16" or (settings.precision == "auto" and accelerator == "cuda")
-        num_devices, num_nodes = _world(settings.num_devices)
-        self.fabric = Fabric(
-            accelerator=accelerator,
-            devices=num_devices,
-            num_nodes=num_nodes,
-            strategy="ddp" if num_devices * num_nodes > 1 else "auto",
-            precision="bf16-mixed" if bf16 else "32-true",
-        )
+        self.accelerator = resolve_device(settings.device)
+        bf16 = settings.precision == "bf16" or (settings.precision == "auto" and self.accelerator == "cuda")
         self.precision = "bf16" if bf16 else "fp32"
+        self.num_devices, self.num_nodes = _world(settings.num_devices)
+
+    @cached_property
+    def fabric(self) -> "Fabric":
+        """What launches, places and casts; a process that answers alone does without, as its import takes a second."""
+        from lightning.fabric import Fabric
+
+        return Fabric(
+            accelerator=self.accelerator,
+            devices=self.num_devices,
+            num_nodes=self.num_nodes,
+            strategy="auto" if self.is_alone else "ddp",
+            precision="bf16-mixed" if self.precision == "bf16" else "32-true",
+        )
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is no other process."""
+        return self.num_devices * self.num_nodes == 1
 
     def launch(self) -> None:
         """Start the other processes, if there are any; each runs the same command."""
@@ -35,17 +50,19 @@ class Ranks:
     @property
     def device(self) -> torch.device:
         """Where this process computes."""
+        if self.is_alone:
+            return torch.device("cuda", 0) if self.accelerator == "cuda" else torch.device("cpu")
         return self.fabric.device
 
     @property
     def rank(self) -> int:
         """This process's number, from zero."""
-        return self.fabric.global_rank
+        return 0 if self.is_alone else self.fabric.global_rank
 
     @property
     def world_size(self) -> int:
         """How many processes learn together."""
-        return self.fabric.world_size
+        return 1 if self.is_alone else self.fabric.world_size
 
     @property
     def can_capture(self) -> bool:
@@ -53,8 +70,10 @@ class Ranks:
         return self.device.type == "cuda" and self.world_size == 1
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Compute in the chosen precision."""
-        return self.fabric.autocast()
+        """Compute in the chosen precision, as Fabric does."""
+        if not self.is_alone:
+            return self.fabric.autocast()
+        return torch.autocast(self.accelerator, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Add a tensor up over all processes, in place."""
@@ -70,7 +89,13 @@ class Ranks:
 
     def barrier(self) -> None:
         """Wait for the other processes."""
-        self.fabric.barrier()
+        if not self.is_alone:
+            self.fabric.barrier()
+
+
+def is_first_rank() -> bool:
+    """Tell, also before the ranks are launched, whether this process writes and speaks: the launchers number theirs."""
+    return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("RANK", "0") == "0"
 
 
 def _world(num_devices: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import platform
 import time
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,25 +17,36 @@ from clare.data.transforms import Transforms
 from clare.engine.commit import source_commit
 from clare.engine.context import Context, Listener
 from clare.engine.evaluate import accuracies, count_parameters, evaluate
-from clare.engine.folder import RunFolder
+from clare.engine.folder import RunFolder, working_alone
 from clare.engine.learn import learn_task
 from clare.engine.memory import peak_memory, reset_peak_memory
 from clare.engine.passes import FixedFeatures
-from clare.engine.ranks import Ranks
+from clare.engine.ranks import Ranks, is_first_rank
 from clare.engine.settings import EngineSettings
 from clare.errors import DivergedError, SettingsError
 from clare.methods.base import METHODS, Capacity, Method
-from clare.model.folder import save_model
+from clare.model.folder import has_whole_model, restored, save_model
 from clare.presets.schema import Experiment
 from clare.version import __version__
 
+MODEL = "model"
+"""The folder of the model that a finished run leaves."""
+
 
 def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> None:
-    """Run a method over a stream, or the rest of it, and write everything into the folder."""
+    """Run a method over a stream, or the rest of it, and write everything into the folder, as the only one there."""
+    # Before other ranks are launched, which would wait for one that is refused.
+    with working_alone(folder) if is_first_rank() else nullcontext():
+        _run_alone(experiment, folder, listener)
+
+
+def _run_alone(experiment: Experiment, folder: Path, listener: Listener) -> None:
+    """Run an experiment in a folder that is locked."""
     ranks = start_ranks(experiment.engine)
     run = RunFolder(folder, writes=ranks.rank == 0)
     preset = experiment.model_dump(mode="json")
     run.look(preset)
+    lacks_model = not (run.has_ended and has_whole_model(folder / MODEL))
     ranks.barrier()
     backbone = load_backbone(experiment.backbone)
     transforms = make_transforms(experiment, backbone)
@@ -55,9 +67,9 @@ def run_experiment(experiment: Experiment, folder: Path, listener: Listener) -> 
     kept = FixedFeatures()
     for task in stream.tasks[run.next_task :]:
         _one_task(context, run, method, stream, task.index, kept)
+    if lacks_model and run.writes:
+        save_model(folder / MODEL, method, backbone, transforms.settings)
     if not run.has_ended:
-        if run.writes:
-            save_model(folder / "model", method, backbone, transforms.settings)
         run.event("end", time=time.time())
         run.end()
     ranks.barrier()
@@ -94,7 +106,7 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
     """Put the method where the run stopped, or record that the run begins."""
     snapshot = run.snapshot()
     if snapshot is not None:
-        method.restore(snapshot)
+        restored(run.path, method, snapshot)
     if run.is_new:
         capacity = method.capacity()
         run.event(

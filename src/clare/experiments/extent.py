@@ -6,10 +6,10 @@ from pathlib import Path
 from shlex import quote
 
 from clare.data import cifar
+from clare.data.folders import list_tree
 from clare.data.settings import DRAWINGS, DataSettings
 from clare.data.sources import load_dataset
 from clare.data.stream import task_sizes
-from clare.data.trees import list_tree
 from clare.errors import DataError
 from clare.presets.schema import Experiment
 

@@ -89,6 +89,7 @@ def _inputs(source: Source) -> str:
     return (
         f"Input: float32 images of shape (N, {channels}, {size}, {size}), {kind} values in 0..1: the shorter side "
         f"resized to {transforms.resize} ({transforms.test_kernel}), the central square of {size} cut out."
+        + (" Images with a bright border are turned into their negatives inside the model." if source.inverts else "")
     )
 
 
@@ -186,7 +187,7 @@ def _limits(source: Source) -> str:
         f"- Probabilities are a softmax of {source.scale:.6g} times the logits, {_fitted_to(source)}",
     ]
     if source.is_drawing_model:
-        lines.append("- It knows drawings of one style only: thin bright strokes on black that fill the frame.")
+        lines.append("- It knows drawings of one style only: thin strokes on an even ground that fill the frame.")
     return "\n".join(lines)
 
 

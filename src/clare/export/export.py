@@ -12,6 +12,7 @@ from clare.export.export_source import open_source
 from clare.export.onnx_export import export_onnx, onnx_packages
 from clare.export.timm_export import export_timm
 from clare.files import write_bytes
+from clare.model.folder import Named
 
 Format = Literal["onnx", "timm"]
 CARD = "README.md"
@@ -26,12 +27,14 @@ class Export:
     agreement: Agreement
 
 
-def export_model(model: Path, format: Format, out: Path | None = None, check: Path | None = None) -> Export:
+def export_model(
+    model: Path, format: Format, out: Path | None = None, check: Path | None = None, method: Named = None
+) -> Export:
     """Export a model folder and write a card beside it; nothing is written where the check fails."""
     folder, file = places(model, format, out)
     if format == "onnx":
         onnx_packages()
-    source = open_source(model)
+    source = open_source(model, method)
     pictures = find_pictures(source, check)
     title = model.resolve().name
     if format == "onnx":

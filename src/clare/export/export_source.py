@@ -12,6 +12,7 @@ from clare.data.store import ImageStore
 from clare.data.transforms import Transforms, TransformSettings
 from clare.errors import ModelError
 from clare.methods.base import Method
+from clare.model.folder import Named
 from clare.model.records import Change, ClassInfo
 from clare.own.certainty import fitted_scale
 from clare.own.taught import TaughtModel
@@ -52,6 +53,11 @@ class Source:
         return (0.0,) * self.backbone.channels, (1.0,) * self.backbone.channels
 
     @property
+    def inverts(self) -> bool:
+        """Whether the model sees the negative of an image whose border is bright."""
+        return self.transforms.invert == "bright-border"
+
+    @property
     def unknown_curve(self) -> dict[str, float] | None:
         """Slope, offset and threshold of the score that a picture shows none of the classes."""
         if self.calibration is None:
@@ -72,14 +78,14 @@ class Source:
 
     def inputs(self, images: ImageStore) -> Tensor:
         """Return what an exported model takes of images: resized and cropped, float32 in 0..1."""
-        transforms = self.transforms.model_copy(update={"normalise": "none"})
+        transforms = self.transforms.model_copy(update={"normalise": "none", "invert": "never"})
         plain = Transforms(transforms, self.backbone.mean, self.backbone.std)
         return plain.test(images.batch(torch.arange(len(images))))
 
 
-def open_source(folder: Path) -> Source:
+def open_source(folder: Path, method: Named = None) -> Source:
     """Read what was committed last to a model folder."""
-    model = TaughtModel.open(folder, device="cpu")
+    model = TaughtModel.open(folder, device="cpu", method=method)
     if not model.classes:
         raise ModelError(f"{folder} knows no classes yet; teach it some before it is exported")
     classes, history = tuple(model.classes), tuple(model.history)

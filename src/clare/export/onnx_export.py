@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clare.data.transforms import darkened
 from clare.errors import ModelError
 from clare.export.export_check import Agreement, Pictures, compare
 from clare.export.export_source import Source
@@ -38,13 +39,14 @@ class OnnxClassifier(nn.Module):
         # A copy, since it is changed: the source stays what the file is compared with and the card tells about.
         self.method = fixed_method(deepcopy(source.method))
         self.is_folded = fold(self.method)
-        self.scale = source.scale
+        self.scale, self.inverts = source.scale, source.inverts
         for name, values in zip(("mean", "std"), source.normalisation, strict=True):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32)[:, None, None])
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and probabilities of images in 0..1, shape (B, C, S, S)."""
-        method, normal = self.method, (images - self.mean) / self.std
+        seen = darkened(images, 1.0) if self.inverts else images
+        method, normal = self.method, (seen - self.mean) / self.std
         logits = method.classify(method.bare_features(normal) if self.is_folded else method.features(normal))
         return logits, (self.scale * logits).softmax(1)
 

@@ -115,6 +115,7 @@ def describe(source: Source, settings: BackboneSettings) -> dict[str, Any]:
         "image_size": transforms.image_size,
         "resize": transforms.resize,
         "resample": transforms.test_kernel,
+        "invert": transforms.invert,
         "channels": source.backbone.channels,
         "method": method.name,
         "unknown": source.unknown_curve,

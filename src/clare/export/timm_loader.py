@@ -44,8 +44,16 @@ class Classifier(nn.Module):
         self.num_blocks, self.with_patches = int(head["read_blocks"]), bool(head["read_patches"])
         self.from_centre = bool(head["read_centre"])
         self.num_looks = int(head["read_looks"])
+        self.inverts = config.get("invert") == "bright-border"
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(config[name], dtype=torch.float32)[:, None, None])
+
+    def darkened(self, images: Tensor) -> Tensor:
+        """Turn images with three in four outermost pixels bright into their negatives, if the model was taught so."""
+        means = images.mean(1)
+        border = torch.cat([means[:, 0], means[:, -1], means[:, 1:-1, 0], means[:, 1:-1, -1]], 1)
+        is_bright = ((border > 0.5).to(means).mean(1) >= 0.75) & self.inverts
+        return torch.where(is_bright[:, None, None, None], 1 - images, images)
 
     def looks(self, images: Tensor) -> list[Tensor]:
         """Return the images as they are, and ever closer looks at them."""
@@ -83,7 +91,7 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return a logit for each class."""
-        looks = self.looks((images - self.mean) / self.std)
+        looks = self.looks((self.darkened(images) - self.mean) / self.std)
         features = torch.stack([self.features(look) for look in looks]).mean(0)
         if self.form == "cosine":
             return F.normalize(features, dim=1) @ F.normalize(self.rows, dim=1).T

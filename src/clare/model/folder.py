@@ -1,12 +1,13 @@
 """The model folder: safetensors for tensors, JSON for the rest, committed by the rename of model.json.
 
 model.json holds the state of the model (STATE), the number of its last change, the history, and the names of the files
-of the states before the last changes. Files of tensors and of kept states are named by what they hold and never change.
+of the states before the last changes. Files of tensors and of kept states are named by what they hold and never change;
+model.json carries a digest of itself, unless an older release wrote it.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ from clare.backbones.vit import Backbone, BackboneSettings, load_backbone
 from clare.data.transforms import TransformSettings
 from clare.errors import ModelError
 from clare.files import write_bytes, write_json
+from clare.locks import LOCK
 from clare.methods import METHODS
 from clare.methods.base import Method, Snapshot
+from clare.model.checks import RESTORE, checked_history, checked_state
+from clare.registry import how_to_name, is_file_name, shown
+from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, read_json, seal
 from clare.settings import build_settings
 
 FORMAT = 2
@@ -28,10 +33,15 @@ EXTRA = "taught."
 """How the names of tensors begin that are not the method's own."""
 KEYS = ("method", "seed", "structure", "backbone", "backbone_hash", "transforms", "tensors")
 STATE = (*KEYS, "classes", "calibration")
+MANIFEST = "model.json"
+TENSORS, KEPT, TEMPORARY = "tensors-*.safetensors", "state-*.json", ".*.tmp"
+"""Names of the other files of a folder."""
 NUM_KEPT = 5
 NUM_TRIES = 5
 
 State = dict[str, Any]
+Named = str | type[Method] | None
+"""The method as a person names it: a name, `path/to/file.py:Class` or a class; none leaves it to the folder."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +85,19 @@ def save_model(folder: Path, method: Method, backbone: Backbone, transforms: Tra
     commit(folder, Manifest(make_state(method, backbone, transforms, name), version=1))
 
 
-def load_model(folder: Path, backbone: Backbone | None = None) -> tuple[Method, Backbone, TransformSettings]:
-    """Read a model; a backbone that was not loaded by name must be given again."""
+def load_model(
+    folder: Path, backbone: Backbone | None = None, named: Named = None
+) -> tuple[Method, Backbone, TransformSettings]:
+    """Read a model; a backbone that was not loaded by name, and a method that is in a file, must be given again."""
     manifest, tensors = read_model(folder)
-    return build_model(folder, manifest.state, tensors, backbone)
+    return build_model(folder, manifest.state, tensors, backbone, named)
 
 
 def build_model(
-    folder: Path, state: State, tensors: dict[str, Tensor], backbone: Backbone | None = None
+    folder: Path, state: State, tensors: dict[str, Tensor], backbone: Backbone | None = None, named: Named = None
 ) -> tuple[Method, Backbone, TransformSettings]:
     """Make the model of a state and its tensors."""
+    kind = method_of(folder, state, named)
     if backbone is None:
         if state["backbone"] is None:
             raise ModelError(
@@ -96,12 +109,35 @@ def build_model(
             f"{folder} was made for the backbone {state['backbone_hash']}, this one is {backbone.fingerprint}; "
             "load the same weights"
         )
-    values = dict(state["method"])
-    kind = METHODS.get(values.pop("name"))
+    values = {key: value for key, value in state["method"].items() if key != "name"}
     method = kind(backbone, build_settings(kind.settings_type, values, "method"), int(state["seed"]))
-    method.restore(Snapshot(state["structure"], own_tensors(tensors)))
+    restored(folder, method, Snapshot(state["structure"], own_tensors(tensors)))
     method.eval()
     return method, backbone, build_settings(TransformSettings, state["transforms"], "transforms")
+
+
+def method_of(folder: Path, state: State, named: Named) -> type[Method]:
+    """Return the class of a model's method; a file runs only where a person names it, and it is the folder's own."""
+    read = str(state["method"].get("name"))
+    if named is None:
+        return METHODS.get(read, str(folder))
+    if not METHODS.is_same(read, named):
+        came = named if isinstance(named, str) else f"the class {named.__qualname__}"
+        remedy = how_to_name("method", read) if is_file_name(read) else "leave it out"
+        raise ModelError(
+            f"{folder} was made by the method {shown(read)}, and {came} was named; {remedy}, or choose another folder"
+        )
+    return METHODS.named(named, read)
+
+
+def restored(folder: Path, method: Method, snapshot: Snapshot) -> None:
+    """Put a method where a folder says, whose structure may be no such method's."""
+    try:
+        method.restore(snapshot)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"the structure that {folder} names does not fit the method {method.name} ({error!r}); {RESTORE}"
+        ) from error
 
 
 def own_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -126,26 +162,32 @@ def read_model(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read model.json and check its format."""
-    path = folder / "model.json"
+    path = folder / MANIFEST
     if not path.is_file():
         raise ModelError(f"{folder} holds no model: model.json is missing; give the folder that was saved")
-    values = _read_json(path)
+    values = read_json(path, ModelError, RESTORE)
     if not isinstance(values, dict) or "format" not in values:
-        raise ModelError(f"{path} is not a model's manifest: it names no format; restore the folder from a copy")
+        raise ModelError(f"{path} is not a model's manifest: it names no format; {RESTORE}")
     if values["format"] not in range(OLDEST_FORMAT, FORMAT + 1):
         raise ModelError(
             f"{folder} has format {values['format']}, this version reads {OLDEST_FORMAT} to {FORMAT}; "
             "install a newer clare"
         )
+    # Only now: a newer format may have another way to tell of damage.
+    check_seal(path, values, ModelError, RESTORE)
     needed = KEYS if values["format"] == OLDEST_FORMAT else (*STATE, "version", "history", "kept", "num_kept")
     missing = [key for key in needed if key not in values]
     if missing:
-        raise ModelError(f"{path} does not name {', '.join(missing)}; restore the folder from a copy")
+        raise ModelError(f"{path} does not name {', '.join(missing)}; {RESTORE}")
     if values["format"] == OLDEST_FORMAT:
+        checked_state(path, {**values, "classes": [], "calibration": None})
         dated = {"classes": undated_classes(values["structure"]), "calibration": None}
         return Manifest({**{key: values[key] for key in KEYS}, **dated})
-    state = {key: values[key] for key in STATE}
-    return Manifest(state, int(values["version"]), values["history"], values["kept"], int(values["num_kept"]))
+    unknown = sorted(values.keys() - {*needed, "format", SEAL})
+    if unknown:
+        raise ModelError(f"{path} is damaged: a model names no '{unknown[0]}'; {RESTORE}")
+    state = checked_state(path, {key: values[key] for key in STATE})
+    return Manifest(state, *checked_history(path, values))
 
 
 def commit(folder: Path, manifest: Manifest) -> None:
@@ -158,12 +200,28 @@ def commit(folder: Path, manifest: Manifest) -> None:
         "num_kept": manifest.num_kept,
         "kept": manifest.kept,
     }
-    write_json(folder / "model.json", values)
+    write_json(folder / MANIFEST, seal(values))
     named = {manifest.state["tensors"], *(name for kept in manifest.kept for name in kept.values())}
-    for pattern in ("tensors-*.safetensors", "state-*.json", ".*.tmp"):
+    for pattern in (TENSORS, KEPT, TEMPORARY):
         for path in folder.glob(pattern):
             if path.name not in named:
                 path.unlink(missing_ok=True)
+
+
+def holds_leftovers_alone(folder: Path) -> bool:
+    """Tell whether a folder holds nothing, or only what a process left that was killed while it made a model."""
+    names = [path.name for path in folder.iterdir()]
+    rest = [name for name in names if name != LOCK and not fnmatch(name, TEMPORARY)]
+    # Making a model writes one file of tensors before model.json. More files are a model that has lost its model.json.
+    return len(rest) <= 1 and all(fnmatch(name, TENSORS) for name in rest)
+
+
+def has_whole_model(folder: Path) -> bool:
+    """Tell whether there is a model in a folder; refuse one that is damaged."""
+    if not folder.exists() or (folder.is_dir() and holds_leftovers_alone(folder)):
+        return False
+    read_model(folder)
+    return True
 
 
 def advance(folder: Path, manifest: Manifest, state: State, change: dict[str, Any]) -> Manifest:
@@ -180,9 +238,10 @@ def advance(folder: Path, manifest: Manifest, state: State, change: dict[str, An
 def step_back(folder: Path, manifest: Manifest, change: dict[str, Any]) -> Manifest:
     """Commit the state before the last change again, byte for byte."""
     path = folder / manifest.kept[-1]["state"]
-    state = _read_json(path)
-    if path.name != f"state-{_digest(state_bytes(state))}.json":
-        raise ModelError(f"{path} is damaged: its content does not fit its name; restore the folder from a copy")
+    data = read_bytes(path, ModelError, RESTORE)
+    if path.name != f"state-{_digest(data)}.json":
+        raise ModelError(f"{path} is damaged: its content does not fit its name; {RESTORE}")
+    state = checked_state(path, parse_json(path, data, ModelError, RESTORE))
     read_tensors(folder / state["tensors"])
     previous = replace(
         manifest, state=state, version=change["number"], history=[*manifest.history, change], kept=manifest.kept[:-1]
@@ -206,7 +265,7 @@ def write_state_tensors(folder: Path, tensors: dict[str, Tensor]) -> str:
 
 def _digest(data: bytes) -> str:
     """Return a short hash."""
-    return hashlib.sha256(data).hexdigest()[:16]
+    return digest_of(data)[:16]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -214,16 +273,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         data = path.read_bytes()
         if f"tensors-{_digest(data)}.safetensors" != path.name:
-            raise ModelError(f"{path} is damaged: its content does not fit its name; restore the folder from a copy")
+            raise ModelError(f"{path} is damaged: its content does not fit its name; {RESTORE}")
         tensors: dict[str, Tensor] = load(data)
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"the tensors {path} cannot be read ({error}); restore the folder from a copy") from error
+        raise ModelError(f"the tensors {path} cannot be read ({error}); {RESTORE}") from error
     return tensors
-
-
-def _read_json(path: Path) -> Any:
-    """Read a JSON file of the folder."""
-    try:
-        return json.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise ModelError(f"{path} is not valid JSON ({error}); restore the folder from a copy") from error

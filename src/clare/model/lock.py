@@ -1,12 +1,11 @@
-"""One writer at a time: a lock on the model folder itself, which the system takes back from a killed process."""
+"""One writer at a time in a model folder."""
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from clare.errors import ModelError
+from clare.locks import LOCK, holding
 
 
 @contextmanager
@@ -14,23 +13,17 @@ def writing(
     folder: Path, wait: bool, notice: Callable[[str], None] = lambda text: None, makes_folder: bool = False
 ) -> Iterator[None]:
     """Hold the folder's lock; a second writer waits for the first, or is refused."""
-    try:
-        if makes_folder:
-            folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise ModelError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
-    try:
+
+    def when_held(holder: str) -> None:
+        if not wait:
+            raise ModelError(f"{holder} is teaching {folder}; try again when it is done, or wait for it (no --no-wait)")
+        notice(f"{holder} is teaching {folder}; waiting until it is done")
+
+    with ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not wait:
-                raise ModelError(
-                    f"another process is teaching {folder}; try again when it is done, or wait for it (no --no-wait)"
-                ) from None
-            notice(f"another process is teaching {folder}; waiting until it is done")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if makes_folder:
+                folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(holding(folder / LOCK, when_held))
+        except OSError as error:
+            raise ModelError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
         yield
-    finally:
-        # Closing gives the lock back.
-        os.close(descriptor)

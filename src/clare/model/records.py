@@ -38,6 +38,8 @@ class ClassReport:
     num_correct: int
     num_held_back: int
     measured_at: str
+    is_estimate: bool = False
+    """Whether an adapter has moved since, so that what is known of these pictures is an estimate."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,17 @@ class Guess:
     probabilities: tuple[float, ...]
     unknown: float
     is_unknown: bool
+
+
+def answer_of(image: str, guess: Guess) -> dict[str, Any]:
+    """Return the answer to one image as JSON holds it: the same from the command line and over HTTP."""
+    named = zip(guess.names, guess.probabilities, strict=True)
+    return {
+        "image": image,
+        "guesses": [{"name": name, "probability": round(probability, 6)} for name, probability in named],
+        "unknown": round(guess.unknown, 6),
+        "is_unknown": guess.is_unknown,
+    }
 
 
 @dataclass(frozen=True)
@@ -103,5 +116,6 @@ def class_reports(history: Iterable[Change]) -> dict[str, ClassReport]:
         elif change.kind == "remove":
             reports.pop(change.classes[0], None)
         for name, counts in change.report.get("classes", {}).items():
-            reports[name] = ClassReport(counts["num_correct"], counts["num_held_back"], change.at)
+            is_estimate = counts.get("is_estimate", False)
+            reports[name] = ClassReport(counts["num_correct"], counts["num_held_back"], change.at, is_estimate)
     return reports

@@ -6,11 +6,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.data.examples import Examples, ImageLike, as_list
 from clare.data.images import Pixels
+from clare.data.store import ImageStore
 from clare.data.transforms import Transforms, TransformSettings
 from clare.engine.context import Context, Silence
 from clare.engine.ranks import Ranks
@@ -189,6 +191,13 @@ class Classifier:
         given = [name for name in images for _ in images[name]]
         scale = fitted_scale(calibration, self.method)
         return evaluation_of(self.method.classes, given, logits, calibration, self.threshold, scale)
+
+    def count_inverted(self, images: Sequence[Pixels]) -> int:
+        """Count the pictures of which the backbone sees the negative."""
+        if self.transforms.invert == "never" or not images:
+            return 0
+        canvas = ImageStore.from_images(images).batch(torch.arange(len(images)))
+        return int(self._context.transforms.inverted(canvas).sum())
 
     def estimate_seconds(self, num_images: int, num_classes: int, mode: Mode = "learn") -> float:
         """Estimate how long teaching will take, from a short measurement on this device."""

@@ -1,37 +1,38 @@
-"""The settings of a new model folder, and the backbone that a user names."""
+"""The settings of a new model folder."""
 
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-import timm
-from safetensors import SafetensorError, safe_open
-
-from clare.backbones.vit import EMBEDDED, EMBEDDED_ARCHITECTURE, Backbone, BackboneSettings
-from clare.errors import BackboneError
+from clare.backbones.vit import EMBEDDED, Backbone, BackboneSettings
 from clare.methods import METHODS
 from clare.methods.base import MethodSettings
 from clare.settings import build_settings
 
+DEFAULT_METHOD = "linear"
+"""Frozen features under a head of statistics: no lesson costs earlier classes what an adapter's drift would."""
+STATISTICS: dict[str, Any] = {"strategy": "quadratic", "shrinkage": "auto", "own_share": "auto"}
+WIDEST = 4608
+"""Features that a head of statistics reads at the most: it keeps a square matrix of them."""
 DRAWINGS: dict[str, dict[str, Any]] = {
     "": {"epochs": 8, "head": {"strategy": "aligned"}},
     "clare": {"probe_epochs": 3, "learning_rate": 0.2},
     "finetune": {"learning_rate": 0.05, "batch_size": 16},
+    "linear": {"head": {**STATISTICS, "num_directions": 16, "read_blocks": 4, "read_patches": True}},
     "simplecil": {"head": {"strategy": "prototype"}},
 }
-"""What the preset quickdraw says for every method, and for some."""
+"""What the preset quickdraw says for every method, and for some; `linear` is the default."""
 PHOTOS: dict[str, dict[str, Any]] = {
     "": {"epochs": 10, "head": {"strategy": "aligned"}},
     "clare": {"probe_epochs": 3},
     "clare-plus": {
         "probe_epochs": 3,
         "row_epochs": 5,
-        "head": {"strategy": "quadratic", "shrinkage": "auto", "own_share": "auto", "read_blocks": 6},
+        "head": {**STATISTICS, "read_blocks": 6},
     },
+    "linear": {"head": {**STATISTICS, "num_directions": 16, "read_blocks": 6, "read_patches": True, "read_looks": 3}},
     "simplecil": {"head": {"strategy": "prototype"}},
 }
 """Fewer epochs than the paper's 5 and 20, so that a CPU is not kept busy for hours."""
-WIDTHS = {192: "tiny", 384: "small", 768: "base", 1024: "large"}
 
 
 def is_drawing_backbone(settings: BackboneSettings | None) -> bool:
@@ -45,9 +46,10 @@ def default_settings(backbone: Backbone, method: str, settings: Mapping[str, Any
     chosen = DRAWINGS if is_drawing_backbone(backbone.settings) else PHOTOS
     fields = kind.settings_type.model_fields
     ours = {**chosen[""], **chosen.get(method, {})}
-    # A small backbone is read as far as it goes.
-    num_read = min(ours["head"].get("read_blocks", 1), len(backbone.vit.blocks))
-    ours["head"] = {**ours["head"], "read_blocks": num_read}
+    head, vit = ours["head"], backbone.vit
+    # A small backbone is read as far as it goes, a wide one as far as the matrices of a head of statistics allow.
+    most = max(1, WIDEST // (int(vit.num_features) * (2 if head.get("read_patches") else 1)))
+    ours["head"] = {**head, "read_blocks": min(head.get("read_blocks", 1), len(vit.blocks), most)}
     if not _takes_aligned(kind.settings_type):
         ours.pop("head")
     values: dict[str, Any] = {key: value for key, value in ours.items() if key in fields}
@@ -66,7 +68,8 @@ def default_transforms(backbone: Backbone) -> dict[str, Any]:
     """Return how pictures become inputs: drawings are moved about, photos are cropped."""
     size = backbone.image_size
     if is_drawing_backbone(backbone.settings):
-        return {"image_size": size, "resize": size, "train": "affine", "normalise": "backbone"}
+        drawn = {"train": "affine", "normalise": "backbone", "invert": "bright-border"}
+        return {"image_size": size, "resize": size, **drawn}
     return {
         "image_size": size,
         "resize": round(size * 8 / 7),
@@ -74,53 +77,3 @@ def default_transforms(backbone: Backbone) -> dict[str, Any]:
         "crop_scale": (0.25, 1.0),
         "normalise": "backbone",
     }
-
-
-def named_backbone(name: str | None) -> BackboneSettings:
-    """Return the settings of a timm name or of a local weights file; without either those of the drawing model."""
-    if name is None:
-        return BackboneSettings()
-    if name.endswith(".safetensors") or Path(name).is_file():
-        return _from_file(Path(name))
-    return BackboneSettings(name=name)
-
-
-def _from_file(path: Path) -> BackboneSettings:
-    """Find out from the shapes in a weights file which plain ViT it is for."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise BackboneError(
-            f"{path} is not a readable safetensors file ({error}); give a timm name or a weights file"
-        ) from error
-    if "patch_embed.proj.weight" not in shapes or "pos_embed" not in shapes:
-        raise BackboneError(f"{path} holds no weights of a timm ViT; convert them to timm's names first")
-    width, channels, patch, _ = shapes["patch_embed.proj.weight"]
-    depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
-    side = round((shapes["pos_embed"][1] - 1) ** 0.5) * patch
-    if patch == EMBEDDED_ARCHITECTURE["patch_size"] and channels == 1:
-        sizes = {"img_size": side, "embed_dim": width, "depth": depth, "num_heads": max(1, width // 64)}
-        changed = {key: value for key, value in sizes.items() if value != EMBEDDED_ARCHITECTURE[key]}
-        return BackboneSettings(weights=str(path.resolve()), architecture=changed)
-    if width not in WIDTHS:
-        raise BackboneError(
-            f"{path} has width {width}, which is none of {', '.join(map(str, WIDTHS))}; teach it from Python with "
-            "BackboneSettings, which takes any architecture"
-        )
-    name = _timm_name(WIDTHS[width], patch, shapes.keys())
-    if not timm.is_model(name):
-        raise BackboneError(
-            f"{path} looks like the weights of {name}, which timm does not have; teach it from Python with "
-            "BackboneSettings, which takes any name and architecture"
-        )
-    return BackboneSettings(
-        name=name, weights=str(path.resolve()), image_size=side, architecture={"depth": depth, "in_chans": channels}
-    )
-
-
-def _timm_name(size: str, patch: int, keys: Collection[str]) -> str:
-    """Return the timm model that has weights of these names."""
-    if "reg_token" in keys:
-        return f"vit_{size}_patch{patch}_reg4_dinov2"
-    return f"vit_{size}_patch{patch}_{'dinov2' if 'blocks.0.ls1.gamma' in keys else '224'}"

@@ -1,6 +1,8 @@
 """Counts and reports of how well pictures were named."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
@@ -9,8 +11,12 @@ from torch import Tensor
 from clare.methods.base import Capacity
 from clare.model.records import Evaluation
 from clare.own.certainty import calibration_error
+from clare.own.memory import Memory
 from clare.own.pictures import Pictures
 from clare.own.unknown import scores
+
+Counts = dict[str, dict[str, Any]]
+"""Of each class, by name: `num_held_back`, `num_correct` and `is_estimate`."""
 
 
 def evaluation_of(
@@ -46,9 +52,57 @@ def evaluation_of(
     )
 
 
+NUM_NAMED = 8
+LARGEST_FALL = 0.1
+"""A class whose accuracy fell by more than this share is named."""
+
+
+def kept_counts(known: Sequence[str], memory: Memory, logits_NK: Tensor, features_move: bool) -> Counts:
+    """Count, for each class of which held-back features are kept, how many of them get this class's name."""
+    is_right = logits_NK.argmax(1) == memory.labels
+    found: Counts = {}
+    for place in sorted(set(memory.labels.tolist())):
+        own = memory.labels == place
+        found[known[place]] = {
+            "num_held_back": int(own.sum()),
+            "num_correct": int(is_right[own].sum()),
+            "is_estimate": features_move and bool(memory.estimated[place]),
+        }
+    return found
+
+
+def fallen(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
+    """Return the classes whose accuracy on the same held-back pictures fell by more than ten points."""
+    found = {}
+    for name, old in before.items():
+        new, number = after.get(name), old["num_held_back"]
+        if new is None or new["num_held_back"] != number:
+            continue
+        if old["num_correct"] - new["num_correct"] > LARGEST_FALL * number:
+            found[name] = {"before": old["num_correct"], "after": new["num_correct"], "num_held_back": number}
+    return found
+
+
+def fall_in_words(falls: dict[str, dict[str, int]], model: Path) -> str:
+    """Say which classes lost, the hardest hit first, and how to go back."""
+    hardest = sorted(
+        falls, key=lambda name: (falls[name]["after"] - falls[name]["before"]) / falls[name]["num_held_back"]
+    )
+    lines = [
+        f"'{name}' {falls[name]['before']} before and {falls[name]['after']} now of {falls[name]['num_held_back']}"
+        for name in hardest[:NUM_NAMED]
+    ]
+    more = f" and {len(hardest) - NUM_NAMED} more classes" if len(hardest) > NUM_NAMED else ""
+    return (
+        f"fewer held-back pictures of earlier classes are named rightly: {', '.join(lines)}{more}; "
+        f"to go back to before this lesson: clare undo {quote(str(model))}"
+    )
+
+
 def report_of(
     pictures: Pictures,
     evaluation: Evaluation,
+    earlier: Counts,
     calibration: dict[str, Any] | None,
     capacity: Capacity | None,
     num_tasks_left: int | None,
@@ -61,12 +115,16 @@ def report_of(
         "num_held_back": pictures.num_held_back,
         "accuracy": evaluation.accuracy,
         "classes": {
-            name: {
-                "num_train": len(pictures.train[name]),
-                "num_held_back": evaluation.counts[place_of[name]],
-                "num_correct": evaluation.correct[place_of[name]],
-            }
-            for name in pictures.classes
+            **earlier,
+            **{
+                name: {
+                    "num_train": len(pictures.train[name]),
+                    "num_held_back": evaluation.counts[place_of[name]],
+                    "num_correct": evaluation.correct[place_of[name]],
+                    "is_estimate": False,
+                }
+                for name in pictures.classes
+            },
         },
         "num_skipped": len(pictures.skipped),
         "num_coordinates": None if capacity is None else capacity.num_coordinates,

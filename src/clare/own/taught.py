@@ -16,7 +16,7 @@ from clare.data.transforms import TransformSettings
 from clare.engine.context import Context, Listener, Silence
 from clare.errors import ModelError, nearest
 from clare.methods import METHODS
-from clare.methods.base import Snapshot
+from clare.methods.base import Method, Snapshot
 from clare.model import folder as files
 from clare.model.folder import Manifest
 from clare.model.lock import writing
@@ -24,8 +24,8 @@ from clare.model.records import Change, ClassInfo, Evaluation, Guess, Kind, Mode
 from clare.own import teaching
 from clare.own.certainty import fit_scale
 from clare.own.classifier import Classifier
-from clare.own.defaults import default_settings, default_transforms
-from clare.own.measure import report_of
+from clare.own.defaults import DEFAULT_METHOD, default_settings, default_transforms
+from clare.own.measure import Counts, fall_in_words, fallen, kept_counts, report_of
 from clare.own.memory import Memory
 from clare.own.pictures import Pictures, check_name, labelled
 from clare.own.unknown import best_logits, calibrate
@@ -42,7 +42,7 @@ class TaughtModel(Classifier):
         cls,
         path: str | Path,
         backbone: BackboneSettings | None = None,
-        method: str = "clare",
+        method: str | type[Method] = DEFAULT_METHOD,
         settings: Mapping[str, Any] | None = None,
         *,
         seed: int = 1993,
@@ -55,7 +55,8 @@ class TaughtModel(Classifier):
         if num_kept < 1:
             raise ModelError(f"{num_kept} kept states are too few; keep at least one, so that a change can be undone")
         frozen = load_backbone(backbone or BackboneSettings())
-        built = METHODS.get(method)(frozen, default_settings(frozen, method, settings or {}), seed)
+        kind = METHODS.named(method)
+        built = kind(frozen, default_settings(frozen, METHODS.name_of(kind), settings or {}), seed)
         built.prepare(None, 0)
         transforms = build_settings(TransformSettings, default_transforms(frozen), "transforms")
         memory = Memory.empty(0, 0)
@@ -71,11 +72,13 @@ class TaughtModel(Classifier):
         return cls(path, manifest, (built, frozen, transforms), memory, device)
 
     @classmethod
-    def open(cls, path: str | Path, *, device: str = "auto", backbone: Backbone | None = None) -> "TaughtModel":
-        """Read what was committed last; never waits for a teacher."""
+    def open(
+        cls, path: str | Path, *, device: str = "auto", backbone: Backbone | None = None, method: files.Named = None
+    ) -> "TaughtModel":
+        """Read what was committed last; a method in a file must be named. Never waits for a teacher."""
         path = Path(path)
         manifest, tensors = files.read_model(path)
-        parts = files.build_model(path, manifest.state, tensors, backbone)
+        parts = files.build_model(path, manifest.state, tensors, backbone, method)
         return cls(path, manifest, parts, Memory.from_tensors(tensors, len(parts[0].classes)), device)
 
     def teach(
@@ -93,7 +96,9 @@ class TaughtModel(Classifier):
             self._check_classes(pictures.classes, mode)
             started = time.perf_counter()
             context = replace(self._context, listener=listener)
+            before = self._kept_counts(self._memory)
             memory = self._taught(context, pictures, mode)
+            earlier = self._kept_counts(memory)
             held = [image for images in pictures.held_back.values() for image in images]
             features = teaching.features_of(context, self.method, held) if held else memory.held[:0]
             labels = [self._place(name) for name, images in pictures.held_back.items() for _ in images]
@@ -102,9 +107,13 @@ class TaughtModel(Classifier):
             logits = teaching.logits_of(context, self.method, features)
             evaluation = self._measured(pictures.held_back, logits, calibration)
             seconds = time.perf_counter() - started
-            report = report_of(pictures, evaluation, calibration, self.capacity, self.tasks_left, seconds)
+            report = report_of(pictures, evaluation, earlier, calibration, self.capacity, self.tasks_left, seconds)
+            report["fallen"] = fallen(before, earlier)
             change = self._change(mode, pictures.classes, report)
-            return self._commit(change, memory, self._dated(pictures, mode), calibration)
+            committed = self._commit(change, memory, self._dated(pictures, mode), calibration)
+            if report["fallen"]:
+                listener.notice(fall_in_words(report["fallen"], self.path))
+            return committed
 
     def undo(self, *, wait: bool = True) -> Change:
         """Take back the last change: every byte of the model is what it was before."""
@@ -188,16 +197,31 @@ class TaughtModel(Classifier):
     def _taught(self, context: Context, pictures: Pictures, mode: Mode) -> Memory:
         """Let the method learn, and return what there is to remember of the pictures."""
         images = labelled(pictures.train, pictures.classes.index, context.ranks.device)
+        counts = torch.tensor([len(images) for images in pictures.train.values()], dtype=torch.float64)
+        method, memory = self.method, self._memory
         if mode == "update":
             places = torch.tensor([self._place(name) for name in pictures.classes])
-            sums = teaching.teach_more(context, self.method, places, images, self._memory)
-        else:
-            places = len(self.method.classes) + torch.arange(len(pictures.classes))
-            teach = teaching.teach_quickly if mode == "quick" else teaching.teach_task
-            teach(context, self.method, pictures.classes, images)
-            sums = teaching.sums_of(context, self.method, images, len(pictures.classes))
-        memory = self._memory.grown(len(self.method.classes), sums["sum"].shape[1])
-        return memory.added(places, sums["count"])
+            teaching.teach_more(context, method, places, images, memory)
+            return memory.added(places, counts)
+        places = len(method.classes) + torch.arange(len(pictures.classes))
+        follows = mode == "learn" and not method.features_are_fixed and len(memory.held) > 0
+        flat = [image for name in pictures.train for image in pictures.train[name]]
+        before = teaching.features_of(context, method, flat) if follows else None
+        teach = teaching.teach_quickly if mode == "quick" else teaching.teach_task
+        teach(context, method, pictures.classes, images)
+        width = teaching.features_of(context, method, flat[:1]).shape[1]
+        memory = memory.grown(len(method.classes), width).added(places, counts)
+        if before is not None and before.shape[1] == width:
+            after = teaching.features_of(context, method, flat)
+            memory = memory.drifted(teaching.fit_move(method, before, after, images.labels.cpu()))
+        return memory
+
+    def _kept_counts(self, memory: Memory) -> Counts:
+        """Count how many of the kept held-back pictures of each class are named rightly as the model is now."""
+        if len(memory.held) == 0:
+            return {}
+        logits = teaching.logits_of(self._context, self.method, memory.held)
+        return kept_counts(self.method.classes, memory, logits, not self.method.features_are_fixed)
 
     def _calibrated(self, memory: Memory) -> dict[str, Any] | None:
         """Fit the score of being unknown, and the probabilities, to the held-back pictures of all classes so far."""

@@ -15,9 +15,10 @@ from clare.engine.context import Context
 from clare.engine.images import ImageSource
 from clare.engine.journal import NoJournal
 from clare.engine.learn import check_images, learn_task
-from clare.engine.passes import run_pass, run_sweep, sweep
+from clare.engine.passes import run_sweep, sweep
 from clare.engine.train import PhaseRun, Place
 from clare.errors import ModelError
+from clare.heads.drift import Drift, fit_drift_of_parts
 from clare.heads.head import GaussianFeatures, Head
 from clare.heads.solved import SolvedHead
 from clare.heads.statistics import class_means, class_sums, gaussian_factors
@@ -55,6 +56,12 @@ def logits_of(context: Context, method: Method, features: Tensor) -> Tensor:
     with context.ranks.autocast():
         logits = [method.classify(part.to(context.ranks.device)).float().cpu() for part in parts]
     return torch.cat(logits) if logits else torch.zeros(0, len(method.classes))
+
+
+def fit_move(method: Method, before: Tensor, after: Tensor, labels: Tensor) -> Drift:
+    """Return how features moved that are blocks of the backbone side by side, or parts of another width."""
+    size = int(method.backbone.num_features)
+    return fit_drift_of_parts(before, after, labels, size if before.shape[1] % size == 0 else before.shape[1])
 
 
 def keeps_only_rows(method: Method) -> bool:
@@ -108,10 +115,8 @@ def _quick_rows(head: Head, num_new: int) -> Learning:
 
 
 @torch.no_grad()
-def teach_more(
-    context: Context, method: Method, places: Tensor, images: LabelledImages, memory: Memory
-) -> dict[str, Tensor]:
-    """Renew the rows and statistics of known classes with more pictures, and return the sums of these pictures."""
+def teach_more(context: Context, method: Method, places: Tensor, images: LabelledImages, memory: Memory) -> None:
+    """Renew the rows and statistics of known classes with more pictures."""
     require_rows(method, "giving classes more pictures")
     head = method.head
     if head.settings.strategy == "trained":
@@ -145,7 +150,6 @@ def teach_more(
         old = counts.to(sums["count"])[:, None]
         total = old * head.rows.data[here].to(sums["sum"]) + sums["sum"]
         head.rows.data[here] = (total / (old + sums["count"][:, None])).to(head.rows)
-    return sums
 
 
 def _realigned(head: Head) -> Learning:
@@ -173,17 +177,6 @@ def _drive(context: Context, method: Method, steps: Learning, images: LabelledIm
         elif isinstance(step, Phase):
             context.listener.step(step.name, step.epochs)
             PhaseRun(context, method, step, images, Place(task, number)).run(0, lambda epoch, tensors: None)
-
-
-@torch.no_grad()
-def sums_of(context: Context, method: Method, images: LabelledImages, num_classes: int) -> dict[str, Tensor]:
-    """Return per-class counts and sums of the features as they are now."""
-
-    def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        return class_sums(features, labels, weights, num_classes, outer=False)
-
-    context.listener.step("remember", 1)
-    return run_pass(context, method, Pass("remember", statistic), images, Place(len(method.tasks), 0))
 
 
 def without_class(method: Method, place: int) -> None:
@@ -230,8 +223,9 @@ def measure_seconds(context: Context, method: Method, num_images: int, num_class
     one_pass()
     per_image = _seconds(one_pass) / number
     values = method.settings.model_dump()
+    trains = trains and (method.head.settings.strategy == "trained" or not method.features_are_fixed)
     epochs = sum(value for key, value in values.items() if key.endswith("epochs")) if trains else 0
-    # Two sweeps for the statistics and one over the held-back pictures.
+    # Up to two sweeps for the statistics and one over the held-back pictures.
     return per_image * num_images * (TRAINING_FACTOR * epochs + 3) + _align_seconds(method, num_classes)
 
 

@@ -1,18 +1,23 @@
-"""From a preset's file and the user's overrides to an experiment."""
+"""From a preset's file and the user's overrides to an experiment.
+
+Methods are imported where one is asked for, since they bring torch: reading presets takes no time.
+"""
 
 import tomllib
 from collections.abc import Container, Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from clare.backbones.settings import EMBEDDED, BackboneSettings
 from clare.data.settings import DATASETS
 from clare.errors import SettingsError, nearest
-from clare.methods import METHODS
-from clare.methods.base import Method
-from clare.presets.schema import Experiment
+from clare.presets.schema import Experiment, Setup
 from clare.registry import is_file_name
 from clare.settings import build_settings
+
+if TYPE_CHECKING:
+    from clare.methods.base import Method
 
 BACKBONES = "backbones"
 """Folder of the presets that hold a backbone and what goes with it."""
@@ -65,7 +70,10 @@ def read_preset(name: str, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]
     first, *layers = layers_of(name)
     values = _read(first, "", extended_by)
     for layer in layers:
-        over = _read(layer, BACKBONES, extended_by)
+        over = _layer(layer, extended_by)
+        if not _is_preset(layer):
+            # A preset's layer says what it changes; of another backbone nothing of the first one holds.
+            values.pop("backbone", None)
         base, label = str(values["name"]), f"{values['name']}+{over.pop('name')}"
         over.pop("description", None)
         per_dataset, per_preset = (_sections(over.pop(key, {}), key, label) for key in (PER_DATASET, PER_PRESET))
@@ -103,6 +111,36 @@ def _of_preset(base: str, tables: dict[str, dict[str, Any]], label: str) -> dict
             "correct the name, or put the settings into a file of your own that extends the preset"
         )
     return tables.get(base, {})
+
+
+def find_backbone(name: str | None) -> BackboneSettings:
+    """Return the backbone that a user names for a new model; without a name that of the drawing model."""
+    if name is None:
+        return BackboneSettings()
+    return build_settings(BackboneSettings, _table(_layer(name, ()), "backbone"), "backbone")
+
+
+def _layer(name: str, extended_by: tuple[Path, ...]) -> dict[str, Any]:
+    """Return what `--backbone NAME` lays over a preset: a backbone preset or TOML file, a timm name or weights file."""
+    if _is_preset(name):
+        return _read(name, BACKBONES, extended_by)
+    # It brings timm and torch.
+    from clare.backbones.named import is_timm_model, is_weights_file, named_backbone
+
+    if not (name == EMBEDDED or is_weights_file(name) or is_timm_model(name)):
+        known = backbone_names()
+        raise SettingsError(
+            f"there is no backbone '{name}'{nearest(name, [*known, EMBEDDED])}; give a backbone preset "
+            f"({', '.join(known)}), a timm name such as vit_base_patch16_224.augreg_in21k, a safetensors file or the "
+            "path of a TOML file"
+        )
+    label = Path(name).stem if is_weights_file(name) else name
+    return {"name": label, "backbone": named_backbone(name).model_dump(mode="json")}
+
+
+def _is_preset(backbone: str) -> bool:
+    """Tell whether a backbone is named by a preset of its own, in the package or in a file."""
+    return backbone.endswith(".toml") or backbone in backbone_names()
 
 
 def read_backbone(name: str) -> dict[str, Any]:
@@ -160,13 +198,15 @@ def parse_override(text: str) -> dict[str, Any]:
 def make_experiment(
     preset: str, method: str | None = None, overrides: Iterable[str] = (), seed: int | None = None
 ) -> Experiment:
-    """Resolve a preset with a method, overrides and a seed into an experiment."""
+    """Resolve a preset with a method, overrides and a seed into an experiment; a file must have been named before."""
+    from clare.methods import METHODS
+
     overrides = list(overrides)
     values = read_preset(preset)
     shared, own = _table(values, "method"), _table(values, "methods")
     name = method or str(values.pop("default_method", "clare"))
     values.pop("default_method", None)
-    kind = METHODS.get(name)
+    kind = METHODS.get(name) if method else METHODS.get(name, f"the preset '{preset}'")
     _check_methods(shared, own, kind)
     settings = {key: value for key, value in shared.items() if key in kind.settings_type.model_fields}
     values["method"] = merge(settings, _table(own, name))
@@ -180,8 +220,19 @@ def make_experiment(
     return build_settings(Experiment, values, "")
 
 
+def make_setup(preset: str, overrides: Iterable[str] = ()) -> Setup:
+    """Resolve all of a preset but its method, whose settings are passed over."""
+    values = read_preset(preset)
+    for override in overrides:
+        values = merge(values, _checked(parse_override(override), ()))
+    sections = {key: value for key, value in values.items() if key not in ("method", "methods", "default_method")}
+    return build_settings(Setup, sections, "")
+
+
 def overrides_for(method: str, methods: Iterable[str], overrides: Iterable[str]) -> list[str]:
     """Leave out settings that this method does not have and another of these methods has."""
+    from clare.methods import METHODS
+
     known = {field for other in methods for field in METHODS.get(other).settings_type.model_fields}
     foreign = known - METHODS.get(method).settings_type.model_fields.keys()
     return [override for override in overrides if _method_key(override) not in foreign]
@@ -201,8 +252,10 @@ def _table(values: dict[str, Any], key: str) -> dict[str, Any]:
     return section
 
 
-def _check_methods(shared: dict[str, Any], own: dict[str, Any], chosen: type[Method]) -> None:
+def _check_methods(shared: dict[str, Any], own: dict[str, Any], chosen: "type[Method]") -> None:
     """Refuse shared settings that no method has, and sections of methods that do not exist."""
+    from clare.methods import METHODS
+
     kinds = [chosen, *(METHODS.get(name) for name in METHODS)]
     known = {field for kind in kinds for field in kind.settings_type.model_fields}
     for key in sorted(shared.keys() - known):

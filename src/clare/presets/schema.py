@@ -1,22 +1,21 @@
 """An experiment as settings: everything a run depends on, besides the data itself."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from clare.backbones.vit import BackboneSettings
-from clare.data.sources import DataSettings
-from clare.data.stream import StreamSettings
-from clare.data.transforms import TransformSettings
+from clare.backbones.settings import BackboneSettings
+from clare.data.settings import DataSettings, StreamSettings, TransformSettings
 from clare.engine.settings import EngineSettings
 from clare.errors import ClareError
-from clare.methods import METHODS
-from clare.methods.base import MethodSettings
 from clare.settings import Settings, build_settings
 
+if TYPE_CHECKING:
+    from clare.methods.base import MethodSettings
 
-class Experiment(Settings):
-    """A preset with a method chosen and every setting resolved."""
+
+class Setup(Settings):
+    """Everything but the method, so that it can be read without any method's code."""
 
     name: str = Field(description="The preset's name.")
     description: str = Field("", description="One line for `clare presets`.")
@@ -26,6 +25,11 @@ class Experiment(Settings):
     transforms: TransformSettings = Field(TransformSettings(), description="Augmentation and normalisation.")
     backbone: BackboneSettings = Field(BackboneSettings(), description="The frozen vision transformer.")
     engine: EngineSettings = Field(EngineSettings(), description="Device, precision and evaluation.")
+
+
+class Experiment(Setup):
+    """A preset with a method chosen and every setting resolved."""
+
     method: dict[str, Any] = Field(description="The method's name and all of its settings.")
     overrides: list[str] = Field([], description="The --set arguments this experiment was made with.")
 
@@ -37,10 +41,14 @@ class Experiment(Settings):
     @property
     def method_label(self) -> str:
         """The name that the method gives itself, fit for folders and tables."""
+        from clare.methods import METHODS
+
         return METHODS.get(self.method_name).name
 
-    def method_settings(self) -> MethodSettings:
+    def method_settings(self) -> "MethodSettings":
         """Return the method's settings in their own type."""
+        from clare.methods import METHODS
+
         values = {key: value for key, value in self.method.items() if key != "name"}
         return build_settings(METHODS.get(self.method_name).settings_type, values, "method")
 

@@ -48,13 +48,23 @@ WIDE_FONTS = (
 
 
 def write_plots(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
-    """Write every figure as a PNG and an SVG file; matrices are means over seeds."""
+    """Write every figure as a PNG and an SVG file, in place of those of an earlier report; matrices are means."""
     paths = []
     for name, figure in draw_figures(runs).items():
         for path, content in ((folder / f"{name}.png", to_png(figure)), (folder / f"{name}.svg", to_svg(figure, name))):
             write_bytes(path, content)
             paths.append(path)
+    _remove_others(folder, paths)
     return paths
+
+
+def _remove_others(folder: Path, paths: Sequence[Path]) -> None:
+    """Remove figures of an earlier report: of theirs, as of ours, there is both a PNG and an SVG file."""
+    for drawing in folder.glob("*.svg"):
+        picture = drawing.with_suffix(".png")
+        if drawing not in paths and picture.exists():
+            drawing.unlink()
+            picture.unlink()
 
 
 def draw_figures(runs: Sequence[RunRecord]) -> dict[str, Figure]:

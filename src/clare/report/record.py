@@ -9,12 +9,25 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 
 from clare.errors import RunError
 from clare.metrics.bootstrap import Evaluations
+from clare.position import (
+    ENVIRONMENT,
+    POSITION,
+    PRESET,
+    RECORD,
+    Position,
+    committed_record,
+    predictions_file,
+    read_checked,
+    read_position,
+)
+from clare.sealed import parse_object, read_bytes
 
-PRESET, ENVIRONMENT, RECORD = "preset.json", "environment.json", "record.jsonl"
+REPEAT = "restore the file or repeat the run"
+"""What to do about a damaged file."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,8 @@ class RunRecord:
     phases: tuple[PhaseEvent, ...]
     tasks: tuple[TaskEvent, ...]
     finished: bool
+    position: Position | None = None
+    """How far the run was when it was read, and how to tell that its predictions are whole."""
 
     @property
     def method(self) -> str:
@@ -94,19 +109,7 @@ class RunRecord:
     @property
     def head(self) -> str:
         """How the head's rows come about and what it reads, such as `cosine, aligned`; other heads are no equals."""
-        method = self.preset.get("method")
-        head = method.get("head") if isinstance(method, dict) else None
-        if not isinstance(head, dict):
-            return ""
-        parts = [str(head[key]) for key in ("form", "strategy") if key in head]
-        num_blocks, with_patches = int(head.get("read_blocks", 1)), bool(head.get("read_patches", False))
-        if num_blocks > 1 or with_patches:
-            patches = " with middle patches" if head.get("read_centre", False) else " with patches"
-            parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{patches if with_patches else ''}")
-        num_looks = int(head.get("read_looks", 1))
-        if num_looks > 1:
-            parts.append(f"{num_looks} looks")
-        return ", ".join(parts)
+        return head_label(self.preset)
 
     @property
     def num_classes_seen(self) -> tuple[int, ...]:
@@ -116,12 +119,30 @@ class RunRecord:
     @cached_property
     def evaluations(self) -> Evaluations:
         """The predictions after every finished task."""
-        tensors = [_read_predictions(self.folder, task.task) for task in self.tasks]
+        tensors = [self._predictions(task.task) for task in self.tasks]
         return Evaluations(
             predicted=[each["predicted"].astype(np.int64) for each in tensors],
             target=[each["target"].astype(np.int64) for each in tensors],
             task_of_class=np.repeat(np.arange(len(self.start.task_sizes)), self.start.task_sizes),
         )
+
+    def _predictions(self, task: int) -> dict[str, Any]:
+        """Read the predicted and the true classes after one task."""
+        path = self.folder / predictions_file(task)
+        data = read_checked(self.folder, self.position, predictions_file(task))
+        try:
+            tensors: dict[str, Any] = load(data)
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"could not read the predictions {path} ({error}); {REPEAT}") from None
+        if not {"predicted", "target"} <= tensors.keys() or tensors["predicted"].shape != tensors["target"].shape:
+            raise RunError(f"{path} does not hold as many predicted as target classes; repeat the run")
+        num_classes = len(self.start.classes)
+        for name in ("predicted", "target"):
+            classes = tensors[name]
+            is_right = classes.ndim == 1 and classes.dtype.kind in "iu"
+            if not is_right or not ((classes >= 0) & (classes < num_classes)).all():
+                raise RunError(f"{path} holds {name} classes that are none of the {num_classes}; {REPEAT}")
+        return tensors
 
     def same_stream(self, other: "RunRecord") -> bool:
         """Whether both runs meet the same classes in the same tasks."""
@@ -133,17 +154,35 @@ class RunRecord:
         return None in hashes or hashes[0] == hashes[1]
 
 
+def head_label(preset: Mapping[str, Any]) -> str:
+    """Name the head of a resolved preset, whether or not it was run: how its rows come about, and what it reads."""
+    method = preset.get("method")
+    head = method.get("head") if isinstance(method, dict) else None
+    if not isinstance(head, dict):
+        return ""
+    parts = [str(head[key]) for key in ("form", "strategy") if key in head]
+    num_blocks, with_patches = int(head.get("read_blocks", 1)), bool(head.get("read_patches", False))
+    if num_blocks > 1 or with_patches:
+        patches = " with middle patches" if head.get("read_centre", False) else " with patches"
+        parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{patches if with_patches else ''}")
+    num_looks = int(head.get("read_looks", 1))
+    if num_looks > 1:
+        parts.append(f"{num_looks} looks")
+    return ", ".join(parts)
+
+
 def read_run(folder: Path) -> RunRecord:
     """Read a run folder, also one whose run was killed."""
     missing = [name for name in (PRESET, ENVIRONMENT, RECORD) if not (folder / name).is_file()]
     if missing:
         raise RunError(f"{folder} is no run, it has no {', '.join(missing)}; give a folder that `clare train` wrote")
+    position = read_position(folder) if (folder / POSITION).exists() else None
     start: StartEvent | None = None
     finished = False
     # A resumed run repeats the events of the task it was stopped in: the last telling counts.
     phases: dict[tuple[int, str], PhaseEvent] = {}
     tasks: dict[int, TaskEvent] = {}
-    for number, event in read_events(folder / RECORD):
+    for number, event in _events(folder, position):
         try:
             match event.get("event"):
                 case "start":
@@ -169,12 +208,13 @@ def read_run(folder: Path) -> RunRecord:
         )
     return RunRecord(
         folder=folder.resolve(),
-        preset=_read_preset(folder / PRESET),
-        environment=_read_object(folder / ENVIRONMENT),
+        preset=_read_preset(folder, position),
+        environment=_read_object(folder, position, ENVIRONMENT),
         start=start,
         phases=tuple(phases.values()),
         tasks=tuple(tasks[index] for index in range(len(tasks))),
         finished=finished,
+        position=position,
     )
 
 
@@ -195,17 +235,29 @@ def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
 def _has_started(folder: Path) -> bool:
     """Whether the folder holds a record with at least one whole line."""
     record = folder / RECORD
-    return record.is_file() and b"\n" in record.read_bytes()
+    return record.is_file() and b"\n" in read_bytes(record, RunError, REPEAT)
+
+
+def _events(folder: Path, position: Position | None) -> Iterable[tuple[int, dict[str, Any]]]:
+    """Yield the numbered events of a run; where damage can be told, those that were committed."""
+    if position is not None and position.has_digests:
+        return events_in(folder / RECORD, committed_record(folder, position))
+    return read_events(folder / RECORD)
 
 
 def read_events(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
     """Yield the numbered events of a record; a last line that was cut by a crash is left out."""
-    lines = path.read_bytes().rstrip(b"\n").split(b"\n")
+    return events_in(path, read_bytes(path, RunError, REPEAT))
+
+
+def events_in(path: Path, record: bytes) -> Iterable[tuple[int, dict[str, Any]]]:
+    """Yield the numbered events of a record with these bytes."""
+    lines = record.rstrip(b"\n").split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
             event = json.loads(line)
             damaged = not isinstance(event, dict)
-        except ValueError:
+        except (ValueError, RecursionError):
             damaged = True
         if not damaged:
             yield number, event
@@ -213,36 +265,18 @@ def read_events(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
             raise RunError(f"line {number} of {path} is damaged; restore the file or repeat the run")
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_object(folder: Path, position: Position | None, name: str) -> dict[str, Any]:
     """Read a file that holds one JSON object."""
-    try:
-        value = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise RunError(f"{path} is no valid JSON ({error}); restore the file or repeat the run") from None
-    if not isinstance(value, dict):
-        raise RunError(f"{path} holds a {type(value).__name__} in place of an object; restore the file")
-    return value
+    return parse_object(folder / name, read_checked(folder, position, name), RunError, REPEAT)
 
 
-def _read_preset(path: Path) -> dict[str, Any]:
+def _read_preset(folder: Path, position: Position | None) -> dict[str, Any]:
     """Read a preset and make sure that the run can be named and repeated."""
-    preset = _read_object(path)
+    preset = _read_object(folder, position, PRESET)
     missing = [key for key in ("name", "seed") if key not in preset]
     if missing:
-        raise RunError(f"{path} has no {' and no '.join(missing)}; restore the file or repeat the run")
+        raise RunError(f"{folder / PRESET} has no {' and no '.join(missing)}; {REPEAT}")
     return preset
-
-
-def _read_predictions(folder: Path, task: int) -> dict[str, Any]:
-    """Read the predicted and the true classes after one task."""
-    path = folder / "predictions" / f"task-{task:04d}.safetensors"
-    try:
-        tensors: dict[str, Any] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"could not read the predictions {path} ({error}); restore the file or repeat the run") from None
-    if not {"predicted", "target"} <= tensors.keys() or tensors["predicted"].shape != tensors["target"].shape:
-        raise RunError(f"{path} does not hold as many predicted as target classes; repeat the run")
-    return tensors
 
 
 def _start_event(event: Mapping[str, Any]) -> StartEvent:
@@ -255,7 +289,7 @@ def _start_event(event: Mapping[str, Any]) -> StartEvent:
         method=str(event["method"]),
         classes=classes,
         task_sizes=sizes,
-        num_coordinates=event.get("num_coordinates"),
+        num_coordinates=_whole(event.get("num_coordinates")),
         backbone_hash=event.get("backbone_hash"),
     )
 
@@ -265,7 +299,7 @@ def _phase_event(event: Mapping[str, Any]) -> PhaseEvent:
     return PhaseEvent(
         task=int(event["task"]),
         phase=str(event["phase"]),
-        num_trained=event.get("trained"),
+        num_trained=_whole(event.get("trained")),
         loss=tuple(map(_number, event["loss"])),
         seconds=float(event["seconds"]),
     )
@@ -284,18 +318,23 @@ def _task_event(event: Mapping[str, Any]) -> TaskEvent:
         new=_number(accuracy["new"]),
         first=_number(accuracy["first"]),
         per_task=per_task,
-        capacity_used=capacity.get("used"),
-        num_claimed=capacity.get("claimed"),
-        num_free=capacity.get("free"),
+        capacity_used=None if capacity.get("used") is None else float(capacity["used"]),
+        num_claimed=_whole(capacity.get("claimed")),
+        num_free=_whole(capacity.get("free")),
         learn_seconds=float(seconds["learn"]),
         evaluate_seconds=float(seconds["evaluate"]),
-        num_stored=parameters.get("stored"),
-        passes_per_image=parameters.get("passes_per_image"),
+        num_stored=_whole(parameters.get("stored")),
+        passes_per_image=_whole(parameters.get("passes_per_image")),
         diagnosis=dict(event.get("diagnosis") or {}),
-        peak_memory=(event.get("memory") or {}).get("peak"),
+        peak_memory=_whole((event.get("memory") or {}).get("peak")),
     )
 
 
 def _number(value: float | None) -> float:
     """A float, NaN where JSON holds null."""
     return float("nan") if value is None else float(value)
+
+
+def _whole(value: int | None) -> int | None:
+    """A count, none where JSON holds null."""
+    return None if value is None else int(value)

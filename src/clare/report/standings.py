@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from rich.console import Console
+
 from clare.files import write_text
 from clare.metrics.bootstrap import STATISTICS
 from clare.report.compare import LEVEL, NUM_SAMPLES
 from clare.report.groups import Spread, Standing
-from clare.report.tables import NONE, Sheet, amount, count, duration, percent, points, state, to_markdown
+from clare.report.tables import NONE, Sheet, amount, count, duration, percent, points, state, to_markdown, to_rich
 
 DEFINITIONS = (
     "Average: the mean of the accuracies over all seen classes after each task. "
@@ -125,3 +127,14 @@ def write_comparison(
         parts.append("\n".join(f"- {failure.label} failed: {failure.reason}" for failure in failures))
     write_text(path, "\n\n".join([*parts, DEFINITIONS]) + "\n")
     return path
+
+
+def print_standings(console: Console, ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failure]) -> None:
+    """Print the methods of each head; a terminal too narrow for all columns gets accuracies and costs apart."""
+    for sheet in standing_sheets(ranking, failures):
+        whole = to_rich(sheet)
+        # Measured on a terminal of any width; on this one a table never needs more than there is.
+        if console.measure(whole, options=console.options.update(max_width=1000)).maximum <= console.width:
+            console.print(whole)
+        else:
+            console.print(to_rich(without_costs(sheet)), to_rich(costs_alone(sheet)))

@@ -19,10 +19,17 @@ class Health(BaseModel):
 
 
 class GuessAnswer(BaseModel):
-    """One image's answer."""
+    """A class that an image may show."""
 
-    names: list[str] = Field(description="The most probable classes, best first.")
-    probabilities: list[float]
+    name: str
+    probability: float
+
+
+class ImageAnswer(BaseModel):
+    """The answer to one image, as `clare predict --json` prints it."""
+
+    image: str = Field(description="The name under which the image was sent.")
+    guesses: list[GuessAnswer] = Field(description="The most probable classes, best first.")
     unknown: float = Field(description="Score in 0..1 that the image shows none of the known classes.")
     is_unknown: bool
 
@@ -31,7 +38,16 @@ class Prediction(BaseModel):
     """The answers to all images of a request, from one version of the model."""
 
     version: int
-    guesses: list[GuessAnswer]
+    answers: list[ImageAnswer]
+
+
+class ClassAccuracy(BaseModel):
+    """How a class does on its held-back pictures as the model is now."""
+
+    num_correct: int
+    num_held_back: int
+    measured_at: str
+    is_estimate: bool = Field(description="Whether an adapter has moved since the pictures were seen.")
 
 
 class KnownClass(BaseModel):
@@ -41,6 +57,7 @@ class KnownClass(BaseModel):
     task: int
     taught_at: str
     num_images: int
+    held_back: ClassAccuracy | None = Field(description="None where no picture of it was held back.")
 
 
 class ChangeAnswer(BaseModel):

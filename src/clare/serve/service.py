@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from clare.data.images import Pixels
 from clare.errors import ModelError
-from clare.model.records import Change, Guess, Mode
+from clare.model.records import Change, Guess, Mode, answer_of
 from clare.own.taught import TaughtModel
 from clare.serve.archives import StoredImage, clean_label, unpack
 from clare.serve.batching import Batcher
@@ -100,7 +100,11 @@ class Service:
                 self.decoders, decode_all, contents, self.current.model.reader(), limits.image_pixels
             )
             version, guesses = await self.batcher.ask(images, top)
-        return {"version": version, "guesses": [_shown_guess(guess, top, threshold) for guess in guesses]}
+        answers = [
+            answer_of(name, _as_asked(guess, top, threshold))
+            for (name, _), guess in zip(contents, guesses, strict=True)
+        ]
+        return {"version": version, "answers": answers}
 
     async def learn(self, request: Request, mode: Mode) -> str:
         """Store the images of a request and queue a job for them; return its number."""
@@ -152,7 +156,7 @@ class Service:
     def describe_model(self) -> dict[str, Any]:
         """Return all about the model in use."""
         model, job = self.current.model, self.jobs.current
-        capacity = model.capacity
+        capacity, reports = model.capacity, model.reports
         return {
             "version": model.version,
             "name": model.path.name,
@@ -160,7 +164,7 @@ class Service:
             "image_size": model.image_size,
             "channels": model.channels,
             "classes": [
-                {"name": each.name, "task": each.task, "taught_at": each.taught_at, "num_images": each.num_images}
+                {**asdict(each), "held_back": asdict(measured) if (measured := reports.get(each.name)) else None}
                 for each in model.classes
             ],
             "capacity": capacity
@@ -187,14 +191,10 @@ def _content(part: Part) -> bytes:
     return part.file.read()
 
 
-def _shown_guess(guess: Guess, top: int, threshold: float | None) -> dict[str, Any]:
+def _as_asked(guess: Guess, top: int, threshold: float | None) -> Guess:
     """Return a guess with as many names as were asked for, judged by the threshold that was asked for."""
-    return {
-        "names": list(guess.names[:top]),
-        "probabilities": list(guess.probabilities[:top]),
-        "unknown": guess.unknown,
-        "is_unknown": guess.is_unknown if threshold is None else guess.unknown >= threshold,
-    }
+    is_unknown = guess.is_unknown if threshold is None else guess.unknown >= threshold
+    return Guess(guess.names[:top], guess.probabilities[:top], guess.unknown, is_unknown)
 
 
 def _sort_parts(parts: list[Part], folder: Path, limits: Limits) -> list[StoredImage]:

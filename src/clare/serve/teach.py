@@ -116,10 +116,10 @@ def read_examples(folder: Path, reader: Reader) -> dict[str, list[Pixels]]:
     return examples
 
 
-def teach(path: Path, device: str, folder: Path, mode: Mode, reporter: Reporter) -> None:
+def teach(path: Path, device: str, method: str | None, folder: Path, mode: Mode, reporter: Reporter) -> None:
     """Teach the model the images of a job and tell the change."""
     reporter.say(step="reading the images")
-    model = TaughtModel.open(path, device=device)
+    model = TaughtModel.open(path, device=device, method=method)
     examples = read_examples(folder, model.reader())
     num_images = sum(map(len, examples.values()))
     reporter.begin(model.estimate_seconds(num_images, len(examples), mode))
@@ -139,14 +139,14 @@ def end_with_parent() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one job: model folder, device, job folder, mode."""
-    path, device, folder, mode = arguments
+    """Run one job: model folder, device, the method if the user named one, job folder, mode."""
+    path, device, method, folder, mode = arguments
     end_with_parent()
     # Whatever else prints goes to the log; the reports have the output for themselves.
     reporter = Reporter(os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)
     try:
-        teach(Path(path), device, Path(folder), cast(Mode, mode), reporter)
+        teach(Path(path), device, method or None, Path(folder), cast(Mode, mode), reporter)
     except ClareError as error:
         reporter.say(error=str(error))
         return error.exit_code

@@ -48,31 +48,32 @@ export class Guesser {
 
 let announcement = null;
 
-/** Show one guess, or the invitation where there is none. */
-export function showGuess(guess, invitation) {
+/** Show the answer to an image, or the invitation where there is none. */
+export function showAnswerTo(answer, invitation) {
   byId("invitation").textContent = invitation;
-  byId("invitation").hidden = guess !== null;
-  byId("guess-rows").hidden = guess === null;
-  byId("verdict").hidden = guess === null;
+  byId("invitation").hidden = answer !== null;
+  byId("guess-rows").hidden = answer === null;
+  byId("verdict").hidden = answer === null;
   clearTimeout(announcement);
-  const verdict = guess === null ? "" : verdictOf(guess);
+  const verdict = answer === null ? "" : verdictOf(answer);
   // On a phone the guesses lie below the pad, so their first line is repeated above it.
   for (const brief of document.querySelectorAll(".brief")) brief.textContent = verdict;
-  if (guess === null) {
+  if (answer === null) {
     byId("guess-news").textContent = "";
     return;
   }
   byId("verdict").textContent = verdict;
-  byId("guesses").classList.toggle("unknown", guess.is_unknown);
-  const names = guess.names.map((name, i) => ({ name, share: guess.probabilities[i] }));
-  showRows([...names, { name: "none of these", share: guess.unknown, isUnknown: true }]);
+  byId("guesses").classList.toggle("unknown", answer.is_unknown);
+  const rows = answer.guesses.map(({ name, probability }) => ({ name, share: probability }));
+  showRows([...rows, { name: "none of these", share: answer.unknown, isUnknown: true }]);
   // Said only once the picture rests, or a screen reader would talk over itself.
   announcement = setTimeout(() => (byId("guess-news").textContent = verdict), ANNOUNCE_MS);
 }
 
-function verdictOf(guess) {
-  if (guess.is_unknown) return "None of these";
-  return guess.probabilities[0] < 0.5 ? `Perhaps ${guess.names[0]}?` : `I see ${guess.names[0]}`;
+function verdictOf(answer) {
+  if (answer.is_unknown) return "None of these";
+  const [best] = answer.guesses;
+  return best.probability < 0.5 ? `Perhaps ${best.name}?` : `I see ${best.name}`;
 }
 
 // Rows are kept and changed, so that the bars glide.

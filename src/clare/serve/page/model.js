@@ -57,9 +57,10 @@ function makeTask(number, classes, isOpen) {
   const chips = classes.map((each) =>
     element(
       "li",
-      { title: `${count(each.num_images, "picture")}, ${when(each.taught_at)}` },
+      { title: [`${count(each.num_images, "picture")}, ${when(each.taught_at)}`, accuracyTitle(each.held_back)].join("") },
       each.name,
       element("small", { textContent: ` ${each.num_images}` }),
+      accuracyText(each.held_back) ? element("small", { className: "accuracy", textContent: ` ${accuracyText(each.held_back)}` }) : "",
     ),
   );
   return element(
@@ -73,6 +74,18 @@ function makeTask(number, classes, isOpen) {
     ),
     element("ul", { className: "chips" }, ...chips),
   );
+}
+
+/** How many held-back pictures of a class are named rightly by the model as it is now. */
+function accuracyText(heldBack) {
+  if (!heldBack || heldBack.num_held_back === 0) return "";
+  const share = percent(heldBack.num_correct / heldBack.num_held_back);
+  return heldBack.is_estimate ? `about ${share}` : share;
+}
+
+function accuracyTitle(heldBack) {
+  if (!accuracyText(heldBack)) return "";
+  return `; ${heldBack.num_correct} of ${heldBack.num_held_back} held-back pictures named rightly, ${when(heldBack.measured_at)}`;
 }
 
 function showHistory({ history, learning }) {
@@ -103,7 +116,17 @@ function makeChange(change, isStanding) {
     element("span", { textContent: describe(change) }),
     typeof accuracy === "number" ? element("b", { title: "of held-back pictures" }, percent(accuracy)) : "",
     timeElement(change.at),
+    isStanding && Object.keys(change.report?.fallen ?? {}).length ? element("em", {}, describeFall(change.report.fallen)) : "",
   );
+}
+
+/** Which earlier classes a lesson cost more than ten points. */
+function describeFall(fallen) {
+  const lines = Object.entries(fallen).map(
+    ([name, { before, after, num_held_back: all }]) => `${name} ${before} → ${after} of ${all}`,
+  );
+  const shown = lines.length > 5 ? [...lines.slice(0, 5), `${lines.length - 5} more`] : lines;
+  return `Fewer pictures of earlier classes are named rightly: ${shown.join(", ")}. Undo takes the lesson back.`;
 }
 
 function describe({ kind, classes, report }) {

@@ -2,7 +2,7 @@
 
 import { getModel, token } from "./api.js";
 import { byId, element, hideProblem, showProblem } from "./dom.js";
-import { Guesser, showGuess } from "./guesses.js";
+import { Guesser, showAnswerTo } from "./guesses.js";
 import { showModel, wireUndo } from "./model.js";
 import { Pad, paintStrokes } from "./pad.js";
 import { Photos } from "./photos.js";
@@ -85,7 +85,7 @@ function wirePhotos(refresh) {
 }
 
 function showAnswer(answer, position, refresh) {
-  showGuess(answer?.guesses[position] ?? null, invitation());
+  showAnswerTo(answer?.answers[position] ?? null, invitation());
   // The model was taught or taken back elsewhere.
   if (answer && answer.version !== model.version) refresh();
 }
@@ -123,7 +123,7 @@ async function start() {
   document.body.classList.add(model.is_drawing_model ? "draws" : "looks");
   parts = model.is_drawing_model ? wireDrawing(refresh) : wirePhotos(refresh);
   parts.teacher.showModel(model);
-  showGuess(null, invitation());
+  showAnswerTo(null, invitation());
   document.body.dataset.ready = "yes";
 }
 

@@ -1,0 +1,36 @@
+"""A report of some runs in a folder: page, figures, tables and numbers."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from clare.report.compare import compare
+from clare.report.groups import Standing
+from clare.report.page import write_page
+from clare.report.plots import write_plots
+from clare.report.record import RunRecord
+from clare.report.standings import Failure, write_comparison
+from clare.report.summary import write_summary
+
+
+def write_report(
+    runs: Sequence[RunRecord],
+    folder: Path,
+    reference: str | None,
+    title: str,
+    ranking: Mapping[str, Sequence[Standing]],
+    failures: Sequence[Failure],
+) -> Path:
+    """Write plots, summary.json, comparison.md and the page, and return the page's path."""
+    comparisons = compare(runs, reference)
+    write_plots(runs, folder / "plots")
+    write_summary(runs, folder, reference, ranking=ranking, failures=failures, comparisons=comparisons)
+    write_comparison(ranking, failures, title, folder)
+    return write_page(
+        runs,
+        folder / "report.html",
+        title=title,
+        reference=reference,
+        ranking=ranking,
+        failures=failures,
+        comparisons=comparisons,
+    )

@@ -1,0 +1,1 @@
+"""Grids of runs: processes, Ray, tuning, resume, loggers, and what a run needs before it can begin."""

@@ -1,0 +1,174 @@
+"""The grid of a sweep: every listed value of every setting, with every method and every seed."""
+
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from clare.errors import SettingsError
+from clare.methods import METHODS
+from clare.presets.load import make_experiment, overrides_for, parse_override
+from clare.presets.schema import Experiment
+
+MAX_RUNS = 10_000
+MAX_NAME_LENGTH = 120
+CLOSING = {"[": "]", "{": "}"}
+QUOTES = ('"', "'")
+
+
+class Axis(NamedTuple):
+    """A setting and the words given for it, each as TOML would have it."""
+
+    key: str
+    words: tuple[str, ...]
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """What the words mean."""
+        return tuple(value_of(self.key, word) for word in self.words)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of the grid: a method, its values, and an experiment for each seed, or why it was refused."""
+
+    method: str
+    values: Mapping[str, Any]
+    experiments: tuple[Experiment, ...]
+    refusal: SettingsError | None = None
+
+    @property
+    def label(self) -> str:
+        """The method and its values, fit for the name of a folder."""
+        exact = "-".join([self.method, *(f"{short_key(key)}={text_of(value)}" for key, value in self.values.items())])
+        name = re.sub(r"[^A-Za-z0-9._=+-]+", "_", exact)
+        if name == exact and len(name) <= MAX_NAME_LENGTH:
+            return name
+        # Two values that read the same once they are fit for a name still need a folder each.
+        return f"{name[:MAX_NAME_LENGTH]}-{hashlib.sha256(exact.encode()).hexdigest()[:8]}"
+
+
+def short_key(key: str) -> str:
+    """Return a key as tables and folders show it."""
+    return key.removeprefix("method.")
+
+
+def text_of(value: Any) -> str:
+    """Return a value as people write it."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+
+
+def value_of(key: str, word: str) -> Any:
+    """Return what a word means as a value of a setting."""
+    value: Any = parse_override(f"{key}={word}")
+    for part in key.split("."):
+        value = value[part]
+    return value
+
+
+def parse_axes(overrides: Sequence[str]) -> list[Axis]:
+    """Read every `KEY=VALUE,VALUE` once."""
+    if not overrides:
+        raise SettingsError(
+            "a sweep needs settings; list values as --set method.sparsity=0.9,0.95, or use `clare compare` for seeds"
+        )
+    axes: list[Axis] = []
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise SettingsError(
+                f"--set got '{override}'; write it as key=value,value, such as method.sparsity=0.9,0.95"
+            )
+        if key == "seed":
+            raise SettingsError(f"--set got '{override}'; seeds are given with --seeds 1993,1994")
+        if key in (axis.key for axis in axes):
+            raise SettingsError(f"--set names '{key}' twice; list all its values in one --set, separated by commas")
+        axes.append(Axis(key, tuple(split_values(text, override))))
+    return axes
+
+
+def split_values(text: str, override: str) -> Iterator[str]:
+    """Yield the values between commas; a comma inside a quoted text, a list or a table separates nothing."""
+    word, expected = "", ""
+    for character in f"{text},":
+        is_at_start = not word.strip()
+        if not expected and character == ",":
+            if is_at_start:
+                raise SettingsError(f"--set got '{override}', which has an empty value; write key=value,value")
+            yield word.strip()
+            word = ""
+            continue
+        if expected and character == expected[-1] and not _is_escaped(word, character):
+            expected = expected[:-1]
+        elif expected[-1:] not in QUOTES and (expected or is_at_start):
+            expected += CLOSING.get(character, character if character in QUOTES else "")
+        word += character
+    if word:
+        raise SettingsError(f"--set got '{override}', in which {expected[0]} is missing; close every list and quote")
+
+
+def _is_escaped(before: str, character: str) -> bool:
+    """Tell whether a double quote belongs to the text, since an odd number of backslashes stands before it."""
+    return character == '"' and (len(before) - len(before.rstrip("\\"))) % 2 == 1
+
+
+def make_points(preset: str, methods: Sequence[str], axes: Sequence[Axis], seeds: Sequence[int | None]) -> list[Point]:
+    """Resolve the whole grid; a value that no combination takes is refused at once, a lone combination is kept."""
+    for name in methods:
+        METHODS.named(name)
+    names = list(methods) or [make_experiment(preset).method_name]
+    num_runs = len(names) * len(seeds) * math.prod(len(axis.words) for axis in axes)
+    if num_runs > MAX_RUNS:
+        raise SettingsError(f"the grid has {num_runs} runs, more than {MAX_RUNS}; list fewer values")
+    points = [point for name in names for point in _points_of(preset, name, names, axes, seeds)]
+    _refuse_hopeless_values(points, axes)
+    _refuse_repetitions(points)
+    return points
+
+
+def _points_of(
+    preset: str, method: str, methods: Sequence[str], axes: Sequence[Axis], seeds: Sequence[int | None]
+) -> Iterator[Point]:
+    """Yield the grid of one method over the settings that it has, or that no other of the methods has either."""
+    kind = METHODS.get(method)
+    own = [axis for axis in axes if overrides_for(method, methods, [f"{axis.key}="])]
+    for words in itertools.product(*(axis.words for axis in own)):
+        overrides = [f"{axis.key}={word}" for axis, word in zip(own, words, strict=True)]
+        values = {axis.key: value_of(axis.key, word) for axis, word in zip(own, words, strict=True)}
+        try:
+            experiments = tuple(make_experiment(preset, method, overrides, seed) for seed in seeds)
+        except SettingsError as error:
+            yield Point(kind.name, values, (), error)
+        else:
+            yield Point(kind.name, values, experiments)
+
+
+def _refuse_hopeless_values(points: Sequence[Point], axes: Sequence[Axis]) -> None:
+    """Stop before any time is spent on a grid with a value that is wrong wherever it stands."""
+    if all(point.refusal for point in points) and points[0].refusal:
+        raise points[0].refusal
+    for axis in axes:
+        for value in map(text_of, axis.values):
+            using = [point for point in points if axis.key in point.values and text_of(point.values[axis.key]) == value]
+            refusals = [point.refusal for point in using if point.refusal]
+            if refusals and len(refusals) == len(using):
+                raise refusals[0]
+
+
+def _refuse_repetitions(points: Sequence[Point]) -> None:
+    """Refuse two points that would be the same run, which must not pass for two."""
+    seen: dict[str, str] = {}
+    for point in points:
+        if not point.experiments:
+            continue
+        settings = point.experiments[0].model_dump(mode="json", exclude={"overrides"})
+        label = " ".join([point.method, *(f"{key}={text_of(value)}" for key, value in point.values.items())])
+        other = seen.setdefault(json.dumps(settings, sort_keys=True), label)
+        if other is not label:
+            same = "is listed twice" if other == label else f"is the same as '{other}'"
+            raise SettingsError(f"'{label}' {same}; a setting counts once, so leave one out")

@@ -1,0 +1,249 @@
+"""Many runs for one command: one after another in this process, or several processes at a time."""
+
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import torch
+from rich.console import Console
+
+from clare.engine.context import Silence
+from clare.engine.folder import RunFolder
+from clare.engine.ranks import is_first_rank
+from clare.engine.run import run_experiment
+from clare.errors import ClareError
+from clare.locks import take
+from clare.presets.schema import Experiment
+from clare.runner.board import Board, progress_of
+from clare.runner.loggers import Together, open_loggers
+from clare.runner.progress import ProgressBars
+
+LOG = "log.txt"
+SECONDS_BETWEEN_LOOKS = 0.1
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is to be made, and how the user would ask for it alone."""
+
+    label: str
+    preset: str
+    experiment: Experiment
+    folder: Path
+
+    @property
+    def command(self) -> list[str]:
+        """The command line of this run in a process of its own."""
+        experiment = self.experiment
+        words = ["train", self.preset, "--method", experiment.method_name, "--seed", str(experiment.seed)]
+        words += [word for override in experiment.overrides for word in ("--set", override)]
+        return [sys.executable, "-m", "clare", *words, "--out", str(self.folder)]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run has come to its end; a folder with another run is refused."""
+        run = RunFolder(self.folder, writes=False)
+        run.look(self.experiment.model_dump(mode="json"))
+        return run.has_ended
+
+
+Done = Callable[[Job], None]
+Reasons = dict[str, str]
+"""Why runs failed, by their labels."""
+
+
+def run_jobs(console: Console, jobs: Sequence[Job], num_processes: int, done: Done) -> Reasons:
+    """Make all runs that are not done, call `done` after each that ends well, and return why the others did not."""
+    # A folder that holds another run is told before any time is spent.
+    finished = {job.label for job in jobs if job.is_done}
+    if num_processes > 1:
+        return _run_processes(console, jobs, finished, num_processes, done)
+    reasons: Reasons = {}
+    for job in jobs:
+        reason = None if job.label in finished else _run_here(console, job)
+        if reason is None:
+            done(job)
+        else:
+            reasons[job.label] = reason
+            console.print(f"{job.label} failed; the other runs go on", style="red", highlight=False)
+    return reasons
+
+
+def num_processes_for(experiments: Sequence[Experiment]) -> int:
+    """Return how many runs go at a time when nobody says: one for each GPU, or for each group that a run asks for."""
+    if "LOCAL_RANK" in os.environ or any(each.engine.device == "cpu" for each in experiments):
+        return 1
+    return max(1, len(visible_gpus()) // max(each.engine.num_devices for each in experiments))
+
+
+def visible_gpus() -> list[str]:
+    """Return the GPUs that this process sees, each as CUDA_VISIBLE_DEVICES names it."""
+    num_gpus = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = named.split(",") if named else [str(index) for index in range(num_gpus)]
+    return [name.strip() for name in names[:num_gpus]]
+
+
+def choose_gpus(gpus: Sequence[str], num_devices: int, taken: Sequence[str]) -> tuple[str, ...]:
+    """Return the so many GPUs on which the fewest processes are at work, or none where there are too few."""
+    if len(gpus) < num_devices:
+        return ()
+    load = Counter(taken)
+    chosen = sorted(gpus, key=lambda gpu: load[gpu])[:num_devices]
+    return tuple(gpu for gpu in gpus if gpu in chosen)
+
+
+def run_with_bars(
+    console: Console, experiment: Experiment, folder: Path, title: str, loggers: Sequence[str] = ()
+) -> None:
+    """Run an experiment with progress bars and the named loggers on the first rank."""
+    if not is_first_rank():
+        run_experiment(experiment, folder, Silence())
+        return
+    with ExitStack() as stack:
+        listeners = open_loggers(loggers, experiment, folder, stack)
+        bars = stack.enter_context(ProgressBars(console, title))
+        run_experiment(experiment, folder, Together([bars, *listeners]))
+
+
+def _run_here(console: Console, job: Job) -> str | None:
+    """Run a job in this process and return why it failed, if it did."""
+    if (job.folder / LOG).exists():
+        _wait_for(console, job)
+    return attempt(lambda: run_with_bars(console, job.experiment, job.folder, job.label), job.folder)
+
+
+def attempt(run: Callable[[], None], folder: Path) -> str | None:
+    """Make a run and return why it failed, if it did; the trace of what nobody foresaw goes to the folder's log."""
+    try:
+        run()
+    except ClareError as error:
+        return str(error)
+    except Exception as error:
+        # A method of one's own may raise anything; the other methods are worth finishing all the same.
+        if is_first_rank() and folder.is_dir():
+            with (folder / LOG).open("a") as log:
+                traceback.print_exc(file=log)
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} ({Path(frame.filename).name} line {frame.lineno})"
+    return None
+
+
+def _wait_for(console: Console, job: Job) -> None:
+    """Wait until no process of an earlier command, which may have been killed alone, writes into the folder."""
+    has_said = False
+    while (log := locked_log(job.folder)) is None:
+        if not has_said:
+            console.print(f"{job.label}: waiting for a process that an earlier command left at it", highlight=False)
+        has_said = True
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    log.close()
+
+
+def locked_log(folder: Path) -> IO[bytes] | None:
+    """Open a run's log for this process or its child alone, or return nothing while another has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = (folder / LOG).open("ab")
+    # The lock goes over to a child whose output this is, and ends with that child even when we are killed.
+    if take(log):
+        return log
+    log.close()
+    return None
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A process at work on a job and its GPUs; what it says comes after `log_start` in the log."""
+
+    job: Job
+    process: "subprocess.Popen[bytes]"
+    log_start: int
+    gpus: tuple[str, ...]
+
+
+def _run_processes(
+    console: Console, jobs: Sequence[Job], finished: set[str], num_processes: int, done: Done
+) -> Reasons:
+    """Keep a number of processes at work until every job has had its turn."""
+    waiting = deque(job for job in jobs if job.label not in finished)
+    running: list[_Running] = []
+    reasons: Reasons = {}
+    with Board(console, [job.label for job in jobs]) as board:
+        for job in jobs:
+            board.show(job.label, "done" if job.label in finished else "waiting")
+        try:
+            while waiting or running:
+                _start_some(waiting, running, num_processes, board)
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                for each in list(running):
+                    if each.process.poll() is None:
+                        board.show(each.job.label, progress_of(each.job.folder))
+                        continue
+                    running.remove(each)
+                    if each.process.returncode:
+                        reasons[each.job.label] = _reason(each)
+                    board.show(each.job.label, "failed" if each.process.returncode else "done")
+        finally:
+            for each in running:
+                each.process.terminate()
+                each.process.wait()
+    for job in jobs:
+        if job.label not in reasons:
+            done(job)
+    return {job.label: reasons[job.label] for job in jobs if job.label in reasons}
+
+
+def _start_some(waiting: deque[Job], running: list[_Running], num_processes: int, board: Board) -> None:
+    """Start waiting jobs as long as there is room; one that an older process is at goes to the end of the queue."""
+    for _ in range(len(waiting)):
+        if len(running) == num_processes:
+            return
+        job = waiting.popleft()
+        log = locked_log(job.folder)
+        if log is None:
+            board.show(job.label, "waiting for a process that an earlier command left at it")
+            waiting.append(job)
+            continue
+        with log:
+            if job.is_done:
+                board.show(job.label, "done")
+                continue
+            gpus = _gpus_for(job, [gpu for each in running for gpu in each.gpus])
+            environment = _environment(num_processes, gpus)
+            process = subprocess.Popen(job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+            running.append(_Running(job, process, log.tell(), gpus))
+        board.show(job.label, "started")
+
+
+def _gpus_for(job: Job, taken: Sequence[str]) -> tuple[str, ...]:
+    """Return the GPUs of a run, none for one that computes on the CPU."""
+    engine = job.experiment.engine
+    return () if engine.device == "cpu" else choose_gpus(visible_gpus(), engine.num_devices, taken)
+
+
+def _environment(num_processes: int, gpus: Sequence[str]) -> dict[str, str]:
+    """Return the surroundings of a child: its GPUs, and its share of the CPU's threads unless the user has set them."""
+    share = max(1, (os.cpu_count() or 1) // num_processes)
+    own = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+    return {"OMP_NUM_THREADS": str(share), **os.environ, **own}
+
+
+def _reason(ended: _Running) -> str:
+    """Return the sentence with which a process ended."""
+    with (ended.job.folder / LOG).open("rb") as log:
+        log.seek(ended.log_start)
+        lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+    sentences = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    if sentences:
+        return sentences[-1]
+    if ended.process.returncode < 0:
+        return f"the process was ended by signal {-ended.process.returncode}; run the same command again to go on"
+    return f"{lines[-1] if lines else 'the process said nothing'} (see {ended.job.folder / LOG})"

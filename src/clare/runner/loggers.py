@@ -1,0 +1,277 @@
+"""Scalars of a run for TensorBoard and Weights & Biases, through Fabric's loggers."""
+
+import hashlib
+import importlib
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from clare.engine.context import Listener, Silence
+from clare.errors import RunError, SettingsError
+from clare.files import write_json
+from clare.metrics.accuracy import forgetting, matrix_from_rows
+from clare.position import RECORD
+from clare.presets.schema import Experiment
+from clare.report.provenance import flatten
+from clare.report.record import read_events
+from clare.sealed import read_object, seal
+
+SECONDS_TO_CONNECT = 10
+SECONDS_TO_START = 60
+MAX_REASON = 160
+LOGGED = "logged.json"
+REMOVE = "restore it from a copy, or remove its folder to log the run anew"
+WANDB_ADDRESS = "https://api.wandb.ai"
+
+
+class Sink(Protocol):
+    """Where scalars go."""
+
+    def open(self, folder: Path, name: str, settings: Mapping[str, Any]) -> None:
+        """Get ready for a run's scalars, or for the rest of them."""
+
+    def write(self, axis: str, step: int, values: Mapping[str, float]) -> None:
+        """Keep the values of one step, on the disk when this returns."""
+
+    def close(self, failed: bool) -> None:
+        """Let go."""
+
+
+class TensorBoardSink:
+    """Event files for TensorBoard: one folder counts epochs, one counts tasks."""
+
+    name = "tensorboard"
+
+    def __init__(self) -> None:
+        self.writers: dict[str, Any] = {}
+        self.settings: Mapping[str, Any] = {}
+
+    def open(self, folder: Path, name: str, settings: Mapping[str, Any]) -> None:
+        """Add to the run's event files."""
+        from lightning.fabric.loggers.tensorboard import TensorBoardLogger
+
+        self.settings = settings
+        self.writers = {
+            axis: TensorBoardLogger(folder / self.name, name="", version=f"{axis}s", default_hp_metric=False)
+            for axis in ("epoch", "task")
+        }
+
+    def write(self, axis: str, step: int, values: Mapping[str, float]) -> None:
+        """Write the values; the settings go with the next task, for TensorBoard wants a figure beside them."""
+        writer, values = self.writers[axis], dict(values)
+        if axis == "task" and self.settings:
+            writer.log_hyperparams(dict(self.settings), {"task/seen": values.pop("task/seen")}, step)
+            self.settings = {}
+        writer.log_metrics(values, step)
+        writer.save()
+
+    def close(self, failed: bool) -> None:
+        """Close the files."""
+        for writer in self.writers.values():
+            writer.finalize("failed" if failed else "success")
+
+
+class WandbSink:
+    """A run at Weights & Biases, or in an offline folder when WANDB_MODE=offline."""
+
+    name = "wandb"
+
+    def __init__(self) -> None:
+        self.logger: Any = None
+
+    def open(self, folder: Path, name: str, settings: Mapping[str, Any]) -> None:
+        """Start the run there, or go on with it: it is known by the first line of the record."""
+        import wandb
+        from lightning.pytorch.loggers import WandbLogger
+
+        first = (folder / RECORD).read_bytes().partition(b"\n")[0]
+        logger = WandbLogger(
+            name=name,
+            save_dir=folder,
+            id=hashlib.sha256(first).hexdigest()[:16],
+            project=os.environ.get("WANDB_PROJECT", "clare"),
+            settings=wandb.Settings(console="off", init_timeout=SECONDS_TO_START),
+        )
+        try:
+            run = logger.experiment
+        except wandb.errors.Error as error:
+            reason = str(error).strip().rstrip(".").partition("\n")[0][:MAX_REASON]
+            raise RunError(
+                f"wandb does not start ({reason}); run `wandb login`, or set WANDB_MODE=offline and send it later "
+                "with `wandb sync`"
+            ) from error
+        for axis in ("epoch", "task"):
+            run.define_metric(axis)
+        for pattern, axis in (("loss/*", "epoch"), ("rate/*", "epoch"), ("task/*", "task")):
+            run.define_metric(pattern, step_metric=axis)
+        logger.log_hyperparams(dict(settings))
+        self.logger = logger
+
+    def write(self, axis: str, step: int, values: Mapping[str, float]) -> None:
+        """Hand the values over, beside their place on the axis."""
+        self.logger.log_metrics({**values, axis: step})
+
+    def close(self, failed: bool) -> None:
+        """Finish the run; what is still on its way is sent or written before the program ends."""
+        if self.logger is not None:
+            self.logger.experiment.finish(exit_code=int(failed))
+
+
+class Scalars(Silence):
+    """A listener that hands over loss and rate of every epoch and the figures of every task, each once."""
+
+    def __init__(self, sink: Sink, name: str, experiment: Experiment, folder: Path) -> None:
+        self.sink, self.folder, self.experiment = sink, folder, experiment
+        self.logged_path = folder / name / LOGGED
+        self.logged: dict[str, int] | None = None
+        self.num_epochs, self.epochs_of_step = 0, 0
+        self.rows: list[Sequence[float]] = []
+
+    def __enter__(self) -> "Scalars":
+        """Wait for the run to begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the sink if the run came so far."""
+        if self.logged is not None:
+            self.sink.close(failed=error is not None)
+
+    def task(self, index: int, num_tasks: int, classes: tuple[str, ...]) -> None:
+        """Open the sink before the first task of this process; the record tells what went before."""
+        if self.logged is not None:
+            return
+        events = [event for _, event in read_events(self.folder / RECORD)]
+        self.num_epochs = sum(event["epochs"] for event in events if event["event"] == "phase")
+        experiment = self.experiment
+        name = f"{experiment.name}/{experiment.method_label}-{experiment.seed}"
+        self.sink.open(self.folder, name, flatten(experiment.model_dump(mode="json")))
+        self.logged = self._logged_before()
+        # A crash between a task's commit and its telling would leave a gap; what was told is not told again.
+        for event in events:
+            if event["event"] == "task":
+                self.measured(event)
+
+    def _logged_before(self) -> dict[str, int]:
+        """Return the last epoch and the last task that were handed over before an interruption."""
+        if not self.logged_path.exists():
+            return {"epoch": 0, "task": 0}
+        known = read_object(self.logged_path, RunError, REMOVE)
+        if not all(isinstance(known.get(axis), int) for axis in ("epoch", "task")):
+            raise RunError(f"{self.logged_path} does not tell how many epochs and tasks were logged; {REMOVE}")
+        return {axis: known[axis] for axis in ("epoch", "task")}
+
+    def step(self, name: str, num_epochs: int) -> None:
+        """Note how many epochs the phase has."""
+        self.epochs_of_step = num_epochs
+
+    def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
+        """Hand over an epoch's loss and rate; epochs count over all phases of all tasks, from 1."""
+        self._write("epoch", self.num_epochs + epoch + 1, {f"loss/{phase}": loss, f"rate/{phase}": rate})
+        if epoch + 1 == self.epochs_of_step:
+            self.num_epochs += self.epochs_of_step
+
+    def measured(self, task: Mapping[str, Any]) -> None:
+        """Hand over the figures of a task; tasks count from 1."""
+        accuracy, capacity = task["accuracy"], task["capacity"]
+        self.rows.append(accuracy["per_task"])
+        values = {key: accuracy[key] for key in ("seen", "new", "first")}
+        values["forgetting"] = forgetting(matrix_from_rows(self.rows))
+        values |= {"capacity_used": capacity["used"]} if capacity else {}
+        values |= {f"{name}_seconds": seconds for name, seconds in task["seconds"].items()}
+        values |= {"stored": task["parameters"]["stored"], "peak_memory_bytes": task["memory"]["peak"]}
+        self._write("task", task["task"] + 1, {f"task/{name}": float(value) for name, value in values.items()})
+
+    def _write(self, axis: str, step: int, values: Mapping[str, float]) -> None:
+        """Hand over a step unless that was done before an interruption: done again, it has the same values."""
+        assert self.logged is not None
+        if step <= self.logged[axis]:
+            return
+        self.sink.write(axis, step, values)
+        self.logged[axis] = step
+        write_json(self.logged_path, seal(self.logged))
+
+
+class Together:
+    """Several listeners as one."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self.listeners = listeners
+
+    def task(self, index: int, num_tasks: int, classes: tuple[str, ...]) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.task(index, num_tasks, classes)
+
+    def step(self, name: str, num_epochs: int) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.step(name, num_epochs)
+
+    def epoch(self, epoch: int, num_batches: int) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.epoch(epoch, num_batches)
+
+    def batch(self) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.batch()
+
+    def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.trained(phase, epoch, loss, rate)
+
+    def measured(self, task: Mapping[str, Any]) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.measured(task)
+
+    def notice(self, text: str) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.notice(text)
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Refuse loggers whose package is missing, or whose server is out of reach."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise SettingsError(
+                f"--{name} needs the package {name}, which is missing; run pip install 'clare[{name}]'"
+            ) from error
+    if WandbSink.name in names:
+        check_address()
+
+
+def open_loggers(names: Sequence[str], experiment: Experiment, folder: Path, stack: ExitStack) -> list[Listener]:
+    """Return listeners for the named loggers, which the stack closes."""
+    sinks: dict[str, type[TensorBoardSink | WandbSink]] = {each.name: each for each in (TensorBoardSink, WandbSink)}
+    return [stack.enter_context(Scalars(sinks[name](), name, experiment, folder)) for name in names]
+
+
+def check_address() -> None:
+    """Refuse at once to go online where the server of Weights & Biases cannot be reached."""
+    # Behind a proxy only the client knows the way.
+    if os.environ.get("WANDB_MODE", "online") not in ("online", "shared") or getproxies():
+        return
+    address = os.environ.get("WANDB_BASE_URL", WANDB_ADDRESS)
+    parts = urlsplit(address)
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=SECONDS_TO_CONNECT).close()
+    except OSError as error:
+        raise RunError(
+            f"--wandb cannot reach {address} ({error.strerror or error}); check the network, or set WANDB_MODE=offline "
+            "and send the run later with `wandb sync`"
+        ) from error

@@ -1,0 +1,225 @@
+"""`clare reproduce`: plan an experiment of the paper, make its runs, and write its table."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from clare.engine.ranks import is_first_rank
+from clare.errors import SettingsError
+from clare.experiments import efficiency, figure1
+from clare.experiments.catalogue import find_study
+from clare.experiments.estimate import Estimator
+from clare.experiments.extent import Extent, count_all
+from clare.experiments.latency import measure_latencies
+from clare.experiments.paper import Published, read_paper
+from clare.experiments.plan import (
+    Place,
+    Request,
+    Run,
+    RunsOf,
+    Score,
+    choose,
+    make_request,
+    plan_runs,
+    plan_trials,
+    score_trials,
+    unique,
+)
+from clare.experiments.results import Choice, Results, make_cell, make_setting
+from clare.experiments.schedule import AFTER, Entry, plan_sheet, plan_words
+from clare.experiments.tables import conditions, failures, sheets, write_results
+from clare.metrics.summary import summarise
+from clare.presets.load import with_backbone
+from clare.report.record import read_run
+from clare.report.tables import Sheet, to_markdown, to_rich
+from clare.runner.compare import check_processes, parse_seeds
+from clare.runner.jobs import Job, run_jobs
+
+Reasons = Mapping[Path, str]
+"""Why runs failed, by their folders."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user typed."""
+
+    experiment: str
+    presets: Sequence[str] | None
+    backbone: str | None
+    seeds: str | None
+    overrides: Sequence[str]
+    out: Path
+
+
+def reproduce_command(console: Console, wish: Wish, num_processes: int, only_plan: bool) -> list[str]:
+    """Plan, run and write an experiment, and return what failed."""
+    check_processes(num_processes)
+    request = _request(wish, num_processes)
+    extents = count_all({preset: request.base(preset) for preset in request.presets})
+    trials = plan_trials(request, extents)
+    show_plan(console, request, extents, trials, num_processes)
+    if only_plan:
+        return []
+    choices, reasons = run_trials(console, trials, num_processes)
+    planned = plan_runs(request, extents, {place: choice.chosen for place, choice in choices.items()})
+    reasons |= run_all(console, [run for runs in planned.values() for run in runs], num_processes)
+    if not is_first_rank():
+        return []
+    results = collect(request, planned, choices, reasons)
+    extra, more = _extras(console, results)
+    for sheet in (*sheets(results), *extra):
+        console.print(to_rich(sheet))
+    for line in conditions(results):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    pictures = figure1.write_figures(results, wish.out) if results.study.kind == "figure" else []
+    said = figure1.sentences(results) if results.study.kind == "figure" else []
+    parts = [*(to_markdown(sheet).rstrip() for sheet in extra), *pictures, *said]
+    page = write_results(results, wish.out, parts, more)
+    console.print(f"table: {page}", soft_wrap=True, highlight=False)
+    return failures(results)
+
+
+def _request(wish: Wish, num_processes: int) -> Request:
+    """Resolve what the user typed."""
+    study = find_study(wish.experiment)
+    if study.kind == "efficiency" and num_processes > 1:
+        raise SettingsError(
+            f"{study.name} compares times, which runs side by side would spoil, and --jobs got {num_processes}; "
+            "leave it out"
+        )
+    if wish.out.exists() and not wish.out.is_dir():
+        raise SettingsError(f"--out got {wish.out}, which is a file and cannot hold tables and runs; choose a folder")
+    names = study.presets if wish.presets is None else parse_presets(wish.presets)
+    presets = [with_backbone(name, wish.backbone) for name in names]
+    return make_request(study, presets, parse_seeds(wish.seeds, None), wish.overrides, wish.out)
+
+
+def parse_presets(words: Sequence[str]) -> list[str]:
+    """Read `--preset A,B --preset C`."""
+    names = [name.strip() for word in words for name in word.split(",") if name.strip()]
+    if not names:
+        raise SettingsError(f"--preset got '{words[0]}', which names no preset; leave it out for the paper's own")
+    return names
+
+
+def show_plan(
+    console: Console,
+    request: Request,
+    extents: Mapping[str, Extent],
+    trials: Mapping[Place, Mapping[str, Sequence[Run]]],
+    num_processes: int,
+) -> None:
+    """Say which runs there are, which are done, and how long the others will take on this device."""
+    settled = {place: _settled(by_choice) for place, by_choice in trials.items()}
+    # A run whose settings are yet to be chosen is planned with the first of the choices.
+    guesses = {place: settled[place] or next(iter(by_choice)) for place, by_choice in trials.items()}
+    planned = plan_runs(request, extents, guesses)
+    entries = [
+        Entry(place, "to choose", [run for runs in by_choice.values() for run in runs])
+        for place, by_choice in trials.items()
+    ]
+    entries += [Entry(place, "" if settled.get(place, "") is not None else AFTER, planned[place]) for place in planned]
+    done = {run.folder for entry in entries for run in entry.runs if as_job(run).is_done and not entry.is_guess}
+    if not is_first_rank():
+        return
+    with console.status("measuring a few steps of each method on this device"):
+        seconds = _estimates(entries, extents, done)
+    console.print(to_rich(plan_sheet(request, entries, done, seconds)))
+    console.print(plan_words(entries, done, seconds, num_processes), soft_wrap=True, highlight=False)
+
+
+def _settled(by_choice: Mapping[str, Sequence[Run]]) -> str | None:
+    """Return what is chosen when all trials are done, and nothing before."""
+    if not all(as_job(run).is_done for runs in by_choice.values() for run in runs):
+        return None
+    return choose(score_trials(by_choice, score_of))
+
+
+def score_of(run: Run) -> Score:
+    """Return what a finished run reached on validation images."""
+    figures = summarise(read_run(run.folder))
+    return figures["final_accuracy"] or 0.0, figures["average_accuracy"] or 0.0
+
+
+def _estimates(entries: Sequence[Entry], extents: Mapping[str, Extent], done: set[Path]) -> dict[Path, float | None]:
+    """Estimate every run that is not done: as long as a finished one of its method and preset took, or by measuring."""
+    runs = unique([run for entry in entries for run in entry.runs])
+    known: dict[tuple[str, str], float] = {}
+    for run in runs:
+        if run.folder in done:
+            known[run.preset, run.experiment.method_name] = summarise(read_run(run.folder))["seconds"]
+    # Several ranks cannot measure what one of them does alone.
+    estimator = None if "LOCAL_RANK" in os.environ else Estimator()
+    seconds: dict[Path, float | None] = {}
+    for run in runs:
+        if run.folder in done:
+            continue
+        seconds[run.folder] = known.get((run.preset, run.experiment.method_name))
+        if seconds[run.folder] is None and estimator is not None:
+            seconds[run.folder] = estimator.seconds(run.experiment, extents[run.preset])
+    return seconds
+
+
+def as_job(run: Run) -> Job:
+    """Return a run as the machinery of commands knows it."""
+    return Job(run.label, run.preset, run.experiment, run.folder)
+
+
+def run_all(console: Console, runs: Sequence[Run], num_processes: int) -> dict[Path, str]:
+    """Make all runs that are not done, each once, and return why some failed."""
+    jobs = [as_job(run) for run in unique(runs)]
+    reasons = run_jobs(console, jobs, num_processes, lambda job: None)
+    return {job.folder: reasons[job.label] for job in jobs if job.label in reasons}
+
+
+def run_trials(
+    console: Console, trials: Mapping[Place, Mapping[str, Sequence[Run]]], num_processes: int
+) -> tuple[dict[Place, Choice], dict[Path, str]]:
+    """Make the runs on validation images, and choose for each row what was best there."""
+    runs = [run for by_choice in trials.values() for same in by_choice.values() for run in same]
+    reasons = run_all(console, runs, num_processes) if runs else {}
+    choices: dict[Place, Choice] = {}
+    for place, by_choice in trials.items():
+        scores = score_trials(by_choice, lambda run: None if run.folder in reasons else score_of(run))
+        choices[place] = Choice(choose(scores), scores)
+    return choices, reasons
+
+
+def collect(request: Request, planned: RunsOf, choices: Mapping[Place, Choice], reasons: Reasons) -> Results:
+    """Read all runs and put them into cells."""
+    paper, study = read_paper(), request.study
+    settings = tuple(make_setting(paper, study, preset, planned[preset, study.reference]) for preset in request.presets)
+    cells = {}
+    for setting in settings:
+        for row in study.rows:
+            place = (setting.preset, row.key)
+            runs = planned.get(place, [])
+            why = [reasons[run.folder] for run in runs if run.folder in reasons]
+            if not runs:
+                why = ["none of its choices could be run on validation images"]
+            records = [read_run(run.folder) for run in runs if run.folder not in reasons]
+            published = paper.cells(study.name, setting.stream or "").get(row.key, Published())
+            cells[place] = make_cell(row, setting.preset, records, why, published, choices.get(place))
+    seeds = dict.fromkeys(run.experiment.seed for runs in planned.values() for run in runs)
+    return Results(study, paper, settings, cells, request.overrides, tuple(seeds))
+
+
+def _extras(console: Console, results: Results) -> tuple[list[Sheet], dict[str, Any]]:
+    """Return the further tables and figures of experiments that are more than accuracies."""
+    if results.study.kind == "figure":
+        return [], figure1.as_values(results)
+    if results.study.kind != "efficiency":
+        return [], {}
+    latencies = {}
+    for setting in results.settings:
+        cells = [cell for cell in results.rows(setting.preset) if not cell.failed]
+        # The plain adapter is shaped like the reference's.
+        if cells and cells[0].row.key == results.study.reference:
+            models = {cell.row.label: cell.records[0].folder / "model" for cell in cells}
+            with console.status("measuring latencies"):
+                latencies[setting.preset] = measure_latencies(setting.experiment, models)
+    return efficiency.efficiency_sheets(results, latencies), efficiency.as_values(latencies)

@@ -1,0 +1,218 @@
+"""`clare tune`: the same number of trials for every method, on validation images alone."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from clare.data.stream import StreamSettings, task_sizes
+from clare.engine.ranks import is_first_rank
+from clare.errors import SettingsError
+from clare.files import write_json, write_text
+from clare.methods import METHODS
+from clare.metrics.summary import summarise
+from clare.presets.load import layers_of, make_experiment, parse_override
+from clare.presets.write import table_lines
+from clare.report.record import read_run
+from clare.report.tables import Sheet, percent, to_rich
+from clare.runner.compare import check_processes
+from clare.runner.jobs import Job, Reasons, run_jobs
+from clare.runner.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one trial reached on the validation images, or why it failed."""
+
+    method: str
+    trial: Trial
+    average_accuracy: float | None
+    final_accuracy: float | None
+    seconds: float
+    error: str | None
+
+    @property
+    def score(self) -> Score:
+        """What the best trial has most of."""
+        if self.final_accuracy is None or self.average_accuracy is None:
+            return -math.inf, -math.inf
+        return self.final_accuracy, self.average_accuracy
+
+
+def tune_command(
+    console: Console,
+    preset: str,
+    methods: list[str],
+    num_trials: int,
+    overrides: list[str],
+    seed: int | None,
+    num_tasks: int | None,
+    out: Path | None,
+    num_processes: int,
+) -> list[str]:
+    """Run all trials, write `tune.json` and a preset with the best settings, and return which methods have none."""
+    check_processes(num_processes)
+    if not methods:
+        raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
+    for method in methods:
+        METHODS.named(method)
+    words = validation_overrides(preset, methods[0], overrides, num_tasks)
+    grids = {method: make_grid(preset, method, words, seed) for method in methods}
+    name = make_experiment(preset, methods[0], words, seed).name
+    root = out or Path("runs") / f"{name}-tune"
+    results = _search(console, preset, grids, num_trials, root, num_processes)
+    if not is_first_rank():
+        return []
+    best = {
+        method: max(found, key=lambda result: result.score)
+        for method, found in results.items()
+        if any(result.error is None for result in found)
+    }
+    for method, found in results.items():
+        if len(found) < num_trials:
+            console.print(f"{method}: {len(found)} of {num_trials} trials, there is no more to try", highlight=False)
+        console.print(to_rich(_sheet(method, found, best.get(method))))
+        for line in _edges(found, best.get(method)):
+            console.print(f"{method}: {line}", soft_wrap=True, highlight=False)
+    _write_trials(root / "tune.json", preset, overrides, num_tasks, results, best)
+    path = root / f"{name}-tuned.toml"
+    write_text(path, tuned_preset(preset, {method: result.trial.settings for method, result in best.items()}))
+    console.print(f"tuned preset: {path}", soft_wrap=True, highlight=False)
+    lost = [method for method in methods if method not in best]
+    return [f"no trial of {method} came to its end: {results[method][0].error}" for method in lost]
+
+
+def _search(
+    console: Console, preset: str, grids: Mapping[str, Grid], num_trials: int, root: Path, num_processes: int
+) -> dict[str, list[Result]]:
+    """Make the trials of all methods round by round, each round about the best of those before."""
+    results: dict[str, list[Result]] = {method: [] for method in grids}
+    for size in round_sizes(num_trials):
+        drawn = {
+            method: next_trials(grid, {result.trial.point: result.score for result in results[method]}, size)
+            for method, grid in grids.items()
+        }
+        jobs = [
+            Job(trial.label, preset, trial.experiment, root / "trials" / trial.label)
+            for trials in drawn.values()
+            for trial in trials
+        ]
+        reasons = run_jobs(console, jobs, num_processes, lambda job: None)
+        for method, trials in drawn.items():
+            results[method] += [_result(method, trial, root, reasons) for trial in trials]
+    return results
+
+
+def validation_overrides(preset: str, method: str, overrides: Sequence[str], num_tasks: int | None) -> list[str]:
+    """Return the overrides of every trial: test images are out of reach, and the stream ends where it is told to."""
+    for override in overrides:
+        stream = parse_override(override).get("stream")
+        if isinstance(stream, dict) and stream.get("evaluate_on", "validation") != "validation":
+            raise SettingsError(
+                f"--set {override} would tune on test images; leave it out: tuning looks at validation images alone"
+            )
+    words = [*overrides, "stream.evaluate_on=validation"]
+    if num_tasks is not None:
+        stream_settings = make_experiment(preset, method, words).stream
+        words.append(f"stream.num_classes={num_classes_of(stream_settings, num_tasks)}")
+    return words
+
+
+def num_classes_of(stream: StreamSettings, num_tasks: int) -> int:
+    """Return how many classes the first tasks of a stream have."""
+    first = stream.first or stream.increment
+    num_classes = first + (num_tasks - 1) * stream.increment
+    if stream.num_classes is None:
+        return num_classes
+    all_tasks = len(task_sizes(stream.num_classes, first, stream.increment))
+    if num_tasks > all_tasks:
+        raise SettingsError(
+            f"--tasks got {num_tasks}, but the preset's stream has {all_tasks}; ask for at most so many"
+        )
+    return min(num_classes, stream.num_classes)
+
+
+def _result(method: str, trial: Trial, root: Path, reasons: Reasons) -> Result:
+    """Read what a trial reached."""
+    if trial.label in reasons:
+        return Result(method, trial, None, None, 0.0, reasons[trial.label])
+    figures = summarise(read_run(root / "trials" / trial.label))
+    return Result(method, trial, figures["average_accuracy"], figures["final_accuracy"], figures["seconds"], error=None)
+
+
+def _sheet(method: str, results: Sequence[Result], best: Result | None) -> Sheet:
+    """The trials of one method, the best first."""
+    ranked = sorted(results, key=lambda result: result.score, reverse=True)
+    rows = tuple(
+        (
+            ", ".join(f"{key} {value}" for key, value in result.trial.settings.items()) or "nothing to tune",
+            percent(result.average_accuracy),
+            "failed" if result.error else percent(result.final_accuracy),
+        )
+        for result in ranked
+    )
+    marked = frozenset(index for index, result in enumerate(ranked) if result is best)
+    return Sheet(f"{method}: trials on validation images, in percent", ("Settings", "Average", "Final"), rows, marked)
+
+
+def _edges(results: Sequence[Result], best: Result | None) -> list[str]:
+    """Say which of the best settings lie at the end of what was tried."""
+    if best is None:
+        return []
+    tried = [result.trial.settings for result in results]
+    edges = {key: edge_of(value, [each[key] for each in tried]) for key, value in best.trial.settings.items()}
+    return [
+        f"the best {key}, {best.trial.settings[key]}, is the {edge}; more --trials may find a better one beyond it"
+        for key, edge in edges.items()
+        if edge
+    ]
+
+
+def _write_trials(
+    path: Path,
+    preset: str,
+    overrides: Sequence[str],
+    num_tasks: int | None,
+    results: Mapping[str, Sequence[Result]],
+    best: Mapping[str, Result],
+) -> None:
+    """Write all trials with their settings and scores, and which were chosen."""
+    trials = []
+    for result in (result for found in results.values() for result in found):
+        entry: dict[str, Any] = {"method": result.method, "settings": result.trial.settings}
+        if result.error:
+            trials.append({**entry, "error": result.error})
+            continue
+        scores = {"average_accuracy": result.average_accuracy, "final_accuracy": result.final_accuracy}
+        trials.append({**entry, **scores, "seconds": round(result.seconds, 1)})
+    finished = [path.parent / "trials" / result.trial.label for result in best.values()]
+    write_json(
+        path,
+        {
+            "preset": preset,
+            "seed": next(iter(results.values()))[0].trial.experiment.seed,
+            "evaluate_on": "validation",
+            "chosen_by": "final_accuracy",
+            "overrides": list(overrides),
+            "num_tasks": num_tasks,
+            "environment": dict(read_run(finished[0]).environment) if finished else None,
+            "trials": trials,
+            "chosen": {method: result.trial.settings for method, result in best.items()},
+        },
+    )
+
+
+def tuned_preset(preset: str, chosen: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a preset that extends another with the chosen settings of each method."""
+    files = (".toml", ".safetensors")
+    parent = "+".join(str(Path(layer).resolve()) if layer.endswith(files) else layer for layer in layers_of(preset))
+    lines = ["# Chosen by final accuracy on validation images; tune.json holds all trials."]
+    lines += [f"extends = {json.dumps(parent, ensure_ascii=False)}"]
+    for method, settings in chosen.items():
+        if settings:
+            lines += table_lines(method, settings)
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,13 @@
+"""The drawings that come with the package."""
+
+import pytest
+
+from clare.data.drawings import count_drawings, read_drawings
+from clare.data.settings import DRAWINGS
+
+
+@pytest.mark.parametrize("dataset", DRAWINGS)
+def test_drawings_are_counted_without_being_read(dataset: str) -> None:
+    classes, train, test = read_drawings(dataset)
+    num_train, num_test = (len(images) * images.shape[1] for images in (train, test))
+    assert count_drawings(dataset) == (len(classes), num_train, num_test)
