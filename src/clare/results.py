@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clare.errors import RunError
-from clare.presets.write import flat
 from clare.position import RECORD
+from clare.presets.write import flat
 from clare.report.record import RunRecord, read_run
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clare.runner.trials import edge_of
 from clare.errors import RunError
 from clare.report.tables import NONE, Sheet, percent
+from clare.runner.trials import edge_of
 
 
 def tuning_sheets(folder: Path) -> Iterator[Sheet]:
