@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -29,7 +29,7 @@ PATH = re.compile(r"(^|[\s'\"=:,\[(])(?:~|\.{1,2})?(?:/[^/\s'\",]+)*/(?=[^/\s])"
 class StoredRun(RunRecord):
     """A run as its JSON tells it: figures after every task, and which test images were right after the last."""
 
-    result: Mapping[str, Any]
+    result: Mapping[str, Any] = field(kw_only=True)
 
     @property
     def num_test_images(self) -> int | None:

@@ -122,7 +122,7 @@ def find_backbone(name: str | None) -> BackboneSettings:
 
 def _layer(name: str, extended_by: tuple[Path, ...]) -> dict[str, Any]:
     """Return what `--backbone NAME` lays over a preset: a backbone preset or TOML file, a timm name or weights file."""
-    if _is_preset(name):
+    if _is_preset(name) or name in MOVED:
         return _read(name, BACKBONES, extended_by)
     # It brings timm and torch.
     from clare.backbones.named import is_timm_model, is_weights_file, named_backbone
