@@ -28,8 +28,8 @@ test-browser: .venv/tested  ## Drive the pages of `clare serve` and `clare repor
 	$(BIN)/python -m pytest tests/browser -m browser
 
 check: .venv/tested  ## Format, lint and types
-	$(BIN)/ruff format --check src tests scripts benchmarks
-	$(BIN)/ruff check src tests scripts benchmarks
+	$(BIN)/ruff format --check src tests scripts benchmarks studies
+	$(BIN)/ruff check src tests scripts benchmarks studies
 	$(BIN)/mypy
 
 index: .venv/installed  ## Write src/clare/index.json, which the listing commands read in place of the code
@@ -40,8 +40,8 @@ docs: .venv/tested index  ## Build the docs site into site/, strictly
 	$(BIN)/python scripts/draw_method.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-results: .venv/installed  ## Write docs/results.md, its plots and the README's summary from results/
-	$(BIN)/python scripts/write_results.py
+results: .venv/installed  ## Write docs/results.md, its plots and the README's summary from the study
+	$(BIN)/python studies/vits14-112/write_results.py
 	$(BIN)/python scripts/write_performance.py
 
 wheel: .venv/installed  ## Build the wheel into dist/

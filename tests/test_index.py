@@ -26,15 +26,15 @@ def test_every_method_and_preset_of_the_package_is_in_the_index() -> None:
     assert list(read_index()["presets"]) == preset_names()
 
 
-@pytest.mark.parametrize("name", [*preset_names(), "cifar100-10x10+vits14-112"])
+@pytest.mark.parametrize("name", [*preset_names(), "cifar100-10x10+vits14-dinov2"])
 def test_a_preset_is_shown_as_it_would_be_run(name: str) -> None:
     assert resolved(name) == make_experiment(name).model_dump(mode="json")
 
 
 def test_a_setup_is_an_experiment_but_for_its_method() -> None:
     words = ["data.root=elsewhere", "stream.increment=5", "method.epochs=3"]
-    experiment = make_experiment("cifar100-10x10+vits14-112", "linear", words)
-    assert make_setup("cifar100-10x10+vits14-112", words).model_dump() == experiment.model_dump(
+    experiment = make_experiment("cifar100-10x10+vits14-dinov2", "linear", words)
+    assert make_setup("cifar100-10x10+vits14-dinov2", words).model_dump() == experiment.model_dump(
         exclude={"method", "overrides"}
     )
     with pytest.raises(SettingsError, match=r"there is no setting 'data\.rot'"):

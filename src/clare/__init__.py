@@ -1,5 +1,6 @@
 """Class-incremental continual learning with sparse, disjoint adapter updates on a frozen vision transformer."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from clare.version import __version__
@@ -17,4 +18,6 @@ def __getattr__(name: str) -> Any:
         from clare import learner
 
         return getattr(learner, name)
+    if name == "results":
+        return import_module("clare.results")
     raise AttributeError(f"module 'clare' has no attribute '{name}'")

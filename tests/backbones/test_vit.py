@@ -9,6 +9,7 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor
 
 from clare.backbones.vit import Backbone, BackboneSettings, build_embedded, fingerprint, freeze, load_backbone
@@ -181,3 +182,19 @@ def test_random_weights_follow_the_callers_seed() -> None:
 
     assert load(0) == load(0)
     assert load(0) != load(1)
+
+
+def test_a_file_for_another_image_size_is_taken_as_timm_takes_it(tmp_path: Path) -> None:
+    name, path = "vit_tiny_patch16_224", tmp_path / "model.safetensors"
+    published = timm.create_model(name, num_classes=0)
+    save_file({key: value.contiguous() for key, value in published.state_dict().items()}, path)
+    loaded = load_backbone(BackboneSettings(name=name, weights=str(path), image_size=112))
+    smaller = timm.create_model(name, num_classes=0, img_size=112)
+    expected = checkpoint_filter_fn(published.state_dict(), smaller)
+    assert loaded.image_size == 112
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in weights_of(loaded).items())
+    # Without the size in the settings nobody asked for other positions.
+    other = tmp_path / "smaller.safetensors"
+    save_file(weights_of(loaded), other)
+    with pytest.raises(BackboneError, match=r"1 of another shape \(pos_embed\); check .*image_size"):
+        load_backbone(BackboneSettings(name=name, weights=str(other)))

@@ -128,6 +128,10 @@ def test_a_run_is_trained_shown_and_reported(
     ]
     assert next(line for line in tables if line.startswith("finetune: task ")).startswith("finetune: task 1 of ")
     assert "finetune, in percent" in shown
+    latex = invoke("show", run, "--latex").output
+    assert latex.startswith("% \\usepackage{booktabs}\n")
+    assert latex.splitlines()[-1] == "\\end{tabular}"
+    assert "finetune & 1 & $" in latex
     output = invoke("report", run, "--out", "pictures").output
     assert "report: pictures/report.html" in output
     check_report(Path("pictures"), ["finetune"])

@@ -1,6 +1,7 @@
 """Intervals of differences on runs whose answers are known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ from clare.metrics.bootstrap import (
     STATISTICS,
     Evaluations,
     Interval,
-    paired_interval,
+    Pair,
+    Statistic,
     paired_intervals,
-    pooled_interval,
 )
 
 TASK_OF_CLASS = np.array([0, 0, 1, 1])
+NAMES = ("ant", "bee", "cat", "dog")
 
 
 def evaluate(right: Callable[[int, IntArray, IntArray], IntArray], target: IntArray) -> Evaluations:
@@ -44,9 +46,22 @@ def noisy(seed: int, target: IntArray, skill: float) -> Evaluations:
     return evaluate(lambda task, images, truth: random.rand(len(images)) < skill, target)
 
 
+def paired_interval(run: Evaluations, other: Evaluations, name: Statistic, **options: Any) -> Interval:
+    """Compare two runs of one seed in one figure."""
+    return paired_intervals([Pair(run, other, NAMES)], [name], **options)[name]
+
+
+def pooled_interval(
+    runs: Sequence[Evaluations], others: Sequence[Evaluations], classes: Sequence[Sequence[str]], **options: Any
+) -> Interval:
+    """Compare the runs of several seeds in their final accuracy."""
+    pairs = [Pair(run, other, names) for run, other, names in zip(runs, others, classes, strict=True)]
+    return paired_intervals(pairs, ["final_accuracy"], **options)["final_accuracy"]
+
+
 def test_identical_runs_differ_by_nothing() -> None:
     run = noisy(0, SHUFFLED, 0.6)
-    for interval in paired_intervals(run, run, list(STATISTICS), random=generator()).values():
+    for interval in paired_intervals([Pair(run, run, NAMES)], list(STATISTICS), random=generator()).values():
         assert interval == Interval(0.0, 0.0, 0.0)
 
 
@@ -61,7 +76,7 @@ def test_always_right_against_always_wrong() -> None:
 @pytest.mark.parametrize("target", [SORTED, SHUFFLED])
 def test_the_difference_is_that_of_the_plain_measures(target: IntArray) -> None:
     run_a, run_b = noisy(1, target, 0.8), noisy(2, target, 0.5)
-    intervals = paired_intervals(run_a, run_b, list(STATISTICS), random=generator())
+    intervals = paired_intervals([Pair(run_a, run_b, NAMES)], list(STATISTICS), random=generator())
     seen = [[seen_accuracy(*pair) for pair in zip(run.predicted, run.target, strict=True)] for run in (run_a, run_b)]
     matrices = [accuracy_matrix(run.predicted, run.target, TASK_OF_CLASS) for run in (run_a, run_b)]
     expected = {
@@ -161,9 +176,6 @@ def test_runs_without_a_task_are_refused() -> None:
         paired_interval(empty, empty, "forgetting", random=generator())
 
 
-NAMES = ("ant", "bee", "cat", "dog")
-
-
 def test_one_pooled_seed_is_a_pair() -> None:
     one, other = noisy(3, SHUFFLED, 0.8), noisy(4, SHUFFLED, 0.6)
     pair = paired_interval(one, other, "final_accuracy", random=generator())
@@ -201,3 +213,17 @@ def test_pooled_runs_may_differ_in_their_tasks_but_not_in_their_images() -> None
     assert found.difference == pytest.approx(expected.difference)
     with pytest.raises(RunError, match="not tested on the same images"):
         pooled_interval([one], [noisy(4, SORTED[:-1], 0.6)], [NAMES], random=generator())
+
+
+def test_every_figure_can_be_pooled() -> None:
+    seeds = [(noisy(seed, SHUFFLED, 0.8), noisy(seed + 10, SHUFFLED, 0.6)) for seed in (1, 2)]
+    pooled = paired_intervals([Pair(*runs, NAMES) for runs in seeds], list(STATISTICS), random=generator())
+    for name, interval in pooled.items():
+        apart = [paired_interval(*runs, name, random=generator()).difference for runs in seeds]
+        assert interval.difference == pytest.approx(np.mean(apart))
+        assert interval.low < interval.difference < interval.high
+
+
+def test_without_a_pair_there_is_nothing_to_compare() -> None:
+    with pytest.raises(RunError, match="no two runs to compare; give runs that met the same classes"):
+        paired_intervals([], ["final_accuracy"], random=generator())

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import timm
 from safetensors.torch import save_file
 
 from clare.backbones.named import named_backbone
@@ -22,9 +23,9 @@ def test_every_packaged_backbone_goes_over_a_preset_with_every_method(backbone: 
 
 
 def test_only_what_the_layer_names_changes() -> None:
-    plain, layered = make_experiment("cub200-50x4"), make_experiment("cub200-50x4+vits14-112")
+    plain, layered = make_experiment("cub200-50x4"), make_experiment("cub200-50x4+vits14-dinov2")
     assert (layered.transforms.image_size, plain.transforms.image_size) == (112, 224)
-    assert layered.backbone.name == "vit_small_patch14_dinov2"
+    assert layered.backbone.name == "vit_small_patch14_dinov2.lvd142m"
     assert layered.stream == plain.stream
     assert layered.data == plain.data
 
@@ -106,7 +107,7 @@ def test_a_file_whose_name_has_a_plus_is_one_preset(tmp_path: Path) -> None:
 
 def test_an_unknown_backbone_is_named_with_the_nearest() -> None:
     sentence = (
-        r"no backbone 'vits14' \(did you mean 'vits14-112'\?\); give a backbone preset \(.*a timm name.*a safetensors"
+        r"no backbone 'vits14' \(did you mean 'vits14-dinov2'\?\); give a backbone preset \(.*a timm name"
     )
     with pytest.raises(SettingsError, match=sentence):
         make_experiment("quickdraw+vits14")
@@ -153,6 +154,32 @@ def test_weights_that_timm_does_not_have_are_answered_with_those_it_has() -> Non
         make_experiment("cifar100-10x10+vit_base_patch16_224.augreg_in22k")
 
 
+def test_a_backbone_that_went_elsewhere_is_answered_with_where() -> None:
+    with pytest.raises(SettingsError, match=r"no backbone preset 'vits14-112' any more: .* take vits14-dinov2"):
+        make_experiment("cifar100-10x10+vits14-112")
+    with pytest.raises(SettingsError, match=r"no preset 'vits14-112'"):
+        make_experiment("vits14-112")
+
+
+@pytest.mark.parametrize("backbone", backbone_names())
+def test_the_weights_of_packaged_backbones_are_public(backbone: str) -> None:
+    settings = make_experiment(f"cifar100-10x10+{backbone}").backbone
+    assert settings.weights == "pretrained"
+    assert timm.models.is_model_pretrained(settings.name)
+    assert timm.get_pretrained_cfg(settings.name).hf_hub_id
+
+
+def test_a_layer_can_extend_a_packaged_one(tmp_path: Path) -> None:
+    layer = tmp_path / "mine.toml"
+    layer.write_text('extends = "vits14-dinov2"\n[backbone]\nweights = "random"\n')
+    ours, packaged = (make_experiment(f"cub200-10x20+{name}", "ease") for name in (layer, "vits14-dinov2"))
+    assert ours.method == packaged.method
+    assert (ours.name, ours.backbone.weights) == ("cub200-10x20+mine", "random")
+    layer.write_text('extends = "vits14-dino"\n')
+    with pytest.raises(SettingsError, match=r"no backbone preset 'vits14-dino' \(did you mean 'vits14-dinov2'"):
+        make_experiment(f"cub200-10x20+{layer}")
+
+
 def test_a_tuned_preset_extends_preset_and_backbone_together(tmp_path: Path) -> None:
     layer = tmp_path / "mine.toml"
     layer.write_text('[backbone]\nweights = "random"\n')
@@ -171,5 +198,5 @@ def test_a_layer_that_extends_the_preset_it_belongs_to_is_refused(tmp_path: Path
 
 
 def test_the_lists_of_presets_and_backbones_are_apart() -> None:
-    assert "vits14-112" in backbone_names()
+    assert "vits14-dinov2" in backbone_names()
     assert not set(backbone_names()) & set(preset_names())

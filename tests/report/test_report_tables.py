@@ -23,7 +23,6 @@ from clare.report.tables import (
     task_sheet,
     task_table,
     to_markdown,
-    to_text,
 )
 
 
@@ -140,11 +139,6 @@ def test_the_phase_sheet_averages_losses_over_tasks(runs: list[RunRecord]) -> No
         ("probe", "3", "1.000", "0.500", "4.5 s"),
         ("train", "3", "0.900", "0.200", "9.0 s"),
     )
-
-
-def test_plain_text_is_aligned() -> None:
-    sheet = Sheet("Title", ("Name", "Value"), (("a", "1.0"), ("longer", "10.0")))
-    assert to_text(sheet) == "Title\nName    Value\n------  -----\na         1.0\nlonger   10.0\n"
 
 
 def test_markdown_keeps_cells_in_their_columns() -> None:

@@ -11,6 +11,7 @@ import timm
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from timm.layers.pos_embed import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
 
 from clare.backbones.hub import hub_weights
@@ -56,9 +57,9 @@ def load_backbone(settings: BackboneSettings) -> Backbone:
     """Build the ViT that the settings name, load its weights and freeze it."""
     vit = _create(settings)
     if settings.weights not in ("pretrained", "random"):
-        _load_weights(vit, Path(settings.weights).expanduser())
+        _load_weights(vit, Path(settings.weights).expanduser(), resize=settings.image_size is not None)
     elif settings.name == EMBEDDED and settings.weights == "pretrained":
-        _load_weights(vit, Path(str(files("clare") / EMBEDDED_WEIGHTS)))
+        _load_weights(vit, Path(str(files("clare") / EMBEDDED_WEIGHTS)), resize=False)
     return freeze(vit, settings)
 
 
@@ -121,8 +122,11 @@ def _require_vit(model: object) -> VisionTransformer:
     return model
 
 
-def _load_weights(vit: VisionTransformer, path: Path) -> None:
-    """Load a safetensors file whose keys and shapes are exactly the model's, leaving out a classifier."""
+def _load_weights(vit: VisionTransformer, path: Path, resize: bool) -> None:
+    """Load a safetensors file whose keys and shapes are the model's, leaving out a classifier.
+
+    Positions of another image size are resampled as timm does it, where that was asked for.
+    """
     if not path.is_file():
         raise BackboneError(f"there is no weights file {path}; set `backbone.weights` to an existing safetensors file")
     try:
@@ -134,6 +138,10 @@ def _load_weights(vit: VisionTransformer, path: Path) -> None:
     expected = vit.state_dict()
     # Published files come with the classifier of their pretraining.
     weights = {key: value for key, value in weights.items() if key not in CLASSIFIER}
+    if resize and "pos_embed" in weights and weights["pos_embed"].shape[1] != expected["pos_embed"].shape[1]:
+        num_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
+        size = list(vit.patch_embed.grid_size)
+        weights["pos_embed"] = resample_abs_pos_embed(weights["pos_embed"], size, num_prefix_tokens=num_prefix)
     missing = sorted(expected.keys() - weights.keys())
     unknown = sorted(weights.keys() - expected.keys())
     reshaped = sorted(key for key in expected.keys() & weights.keys() if expected[key].shape != weights[key].shape)

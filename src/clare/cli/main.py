@@ -178,11 +178,16 @@ def check_method(
 
 
 @app.command(rich_help_panel=EXPERIMENTS)
-def show(runs: Runs) -> None:
+def show(
+    runs: Runs,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Print LaTeX instead: means and deviations over seeds, for booktabs.")
+    ] = False,
+) -> None:
     """Print the tables of runs: accuracy after each task, and how runs differ."""
     from clare.cli.reports import show_command
 
-    show_command(console, runs)
+    show_command(console, runs, latex)
 
 
 @app.command(rich_help_panel=EXPERIMENTS)

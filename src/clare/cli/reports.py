@@ -6,15 +6,19 @@ from rich.console import Console
 
 from clare.errors import RunError
 from clare.report.groups import rank
+from clare.report.latex import to_latex
 from clare.report.record import find_runs
 from clare.report.standings import print_standings
 from clare.report.tables import comparison_table, task_table
 from clare.runner.comparison import FILE as COMPARISON
 
 
-def show_command(console: Console, paths: list[Path]) -> None:
-    """Print each run's table and the comparison of all, methods with several seeds as one."""
+def show_command(console: Console, paths: list[Path], latex: bool = False) -> None:
+    """Print each run's table and the comparison of all, methods with several seeds as one, or the latter as LaTeX."""
     runs = find_runs(paths)
+    if latex:
+        console.print(to_latex(runs), end="", markup=False, highlight=False, soft_wrap=True)
+        return
     for run in runs:
         console.print(task_table(run))
     console.print(comparison_table(runs))

@@ -14,6 +14,7 @@ from clare.data.placement import this_machine
 from clare.data.sources import Dataset, load_dataset
 from clare.data.stream import Stream, make_stream, merge_tasks
 from clare.data.transforms import Transforms
+from clare.engine.commit import source_commit
 from clare.engine.context import Context, Listener
 from clare.engine.evaluate import accuracies, count_parameters, evaluate
 from clare.engine.folder import RunFolder, working_alone
@@ -165,6 +166,7 @@ def environment(ranks: Ranks) -> dict[str, Any]:
     packages = {name: version(name) for name in ("torch", "torchvision", "timm", "lightning", "numpy")}
     return {
         "clare": __version__,
+        "commit": source_commit(),
         **packages,
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -42,89 +42,75 @@ class Interval:
     high: float
 
 
-def paired_interval(
-    run_a: Evaluations,
-    run_b: Evaluations,
-    statistic: Statistic,
-    num_samples: int = 2000,
-    level: float = 0.95,
-    *,
-    random: np.random.RandomState,
-) -> Interval:
-    """Percentile interval of a statistic of `run_a` minus that of `run_b`, over one and the same resamples."""
-    return paired_intervals(run_a, run_b, [statistic], num_samples, level, random=random)[statistic]
+@dataclass(frozen=True)
+class Pair:
+    """Two methods on one stream of one seed, whose classes are named in stream order."""
+
+    run: Evaluations
+    other: Evaluations
+    classes: Sequence[str]
 
 
 def paired_intervals(
-    run_a: Evaluations,
-    run_b: Evaluations,
+    pairs: Sequence[Pair],
     statistics: Sequence[Statistic],
     num_samples: int = 2000,
     level: float = 0.95,
     *,
     random: np.random.RandomState,
 ) -> dict[Statistic, Interval]:
-    """Percentile intervals of several statistics of `run_a` minus `run_b`; images are resampled within each class."""
-    target = _shared_target(run_a, run_b)
-    right_2TN = np.stack([_right_answers(run_a), _right_answers(run_b)])
-    num_tasks = len(run_a.target)
-    task_of_image = run_a.task_of_class[target]
-    num_images = np.bincount(task_of_image, minlength=num_tasks)[:num_tasks]
+    """Percentile intervals of the first method's figures minus the other's, a mean over pairs.
 
-    def differences(right_S2TT: FloatArray) -> dict[Statistic, FloatArray]:
-        seen, matrix = _accuracies(right_S2TT, num_images)
-        values = {name: STATISTICS[name](seen, matrix) for name in statistics}
+    Images are resampled within each class, for both methods and all seeds at once, so that what they have in common is
+    not taken for independent evidence. Of the final accuracy alone, the methods of a pair may differ in their tasks.
+    """
+    if not pairs:
+        raise RunError("there are no two runs to compare; give runs that met the same classes in the same order")
+    num_tasks = max(len(run.target) for pair in pairs for run in (pair.run, pair.other))
+    tested = [_tested(pair, is_final=list(statistics) == ["final_accuracy"]) for pair in pairs]
+
+    def differences(random: np.random.RandomState | None, size: int) -> dict[Statistic, FloatArray]:
+        figures = [_accuracies(counts, each.num_images) for counts, each in _count_right(tested, random, size)]
+        values = {name: np.mean([STATISTICS[name](*each) for each in figures], axis=0) for name in statistics}
         return {name: value[:, 0] - value[:, 1] for name, value in values.items()}
 
-    observed = differences(_count_right(right_2TN, target, run_a.task_of_class, None, 1))
-    resampled = [
-        differences(_count_right(right_2TN, target, run_a.task_of_class, random, size))
-        for size in _chunks(num_samples, num_tasks, int(np.bincount(target).max()))
-    ]
+    observed = differences(None, 1)
+    largest = max(len(part) for each in tested for part in each.places.values())
+    resampled = [differences(random, size) for size in _chunks(num_samples, num_tasks, largest)]
     return {
         name: _interval(float(observed[name][0]), np.concatenate([part[name] for part in resampled]), level)
         for name in statistics
     }
 
 
-def pooled_interval(
-    runs_a: Sequence[Evaluations],
-    runs_b: Sequence[Evaluations],
-    classes: Sequence[Sequence[str]],
-    num_samples: int = 2000,
-    level: float = 0.95,
-    *,
-    random: np.random.RandomState,
-) -> Interval:
-    """Percentile interval of the final accuracy of one method minus another's, each a mean over the same seeds.
+@dataclass(frozen=True)
+class _Tested:
+    """The answers of a pair on its test images, sorted by class."""
 
-    The runs of a pair share a seed, whose classes are named in stream order. An image is drawn for all seeds at once,
-    so what they have in common is not taken for independent evidence.
-    """
-    gains: dict[tuple[str, int], list[FloatArray]] = {}
-    for run_a, run_b, names in zip(runs_a, runs_b, classes, strict=True):
-        for place, gain in _gains(run_a, run_b):
-            # Seeds that hold out other numbers of images of a class cannot share a draw of them.
-            gains.setdefault((names[place], len(gain)), []).append(gain / len(runs_a))
-    # With one seed these are the draws of `paired_intervals`.
-    num_tasks = max(len(run.target) for run in (*runs_a, *runs_b))
-    resampled = []
-    for size in _chunks(num_samples, num_tasks, max(num_images for _, num_images in gains)):
-        total = np.zeros(size)
-        for (_, num_images), parts in gains.items():
-            total += _resample_weights(num_images, random, size) @ np.sum(parts, axis=0)
-        resampled.append(total)
-    observed = float(sum(gain.sum() for parts in gains.values() for gain in parts))
-    return _interval(observed, np.concatenate(resampled), level)
+    right_2TN: NDArray[np.float32]
+    places: dict[str, IntArray]
+    """Where the images of each class stand."""
+    task_of: dict[str, int]
+    num_images: IntArray
+    """How many images each task has."""
 
 
-def _gains(run_a: Evaluations, run_b: Evaluations) -> Iterator[tuple[int, FloatArray]]:
-    """Yield each class and what each of its images adds to the difference of the final accuracies."""
-    last_a, last_b = (Evaluations(run.predicted[-1:], run.target[-1:], run.task_of_class * 0) for run in (run_a, run_b))
-    target = _shared_target(last_a, last_b)
-    gain = (_right_answers(last_a)[0] - _right_answers(last_b)[0]).astype(np.float64) / len(target)
+def _tested(pair: Pair, is_final: bool) -> _Tested:
+    """Check that both methods of a pair were tested on the same images, and put their answers side by side."""
+    runs = [pair.run, pair.other]
+    if is_final:
+        runs = [Evaluations(run.predicted[-1:], run.target[-1:], run.task_of_class * 0) for run in runs]
+    target = _shared_target(*runs)
+    task_of_class = runs[0].task_of_class
     classes, starts = np.unique(target, return_index=True)
-    yield from zip(classes.tolist(), np.split(gain, starts[1:]), strict=True)
+    parts = np.split(np.arange(len(target)), starts[1:])
+    names = [pair.classes[index] for index in classes]
+    return _Tested(
+        right_2TN=np.stack([_right_answers(run) for run in runs]),
+        places=dict(zip(names, parts, strict=True)),
+        task_of={name: int(task_of_class[index]) for name, index in zip(names, classes, strict=True)},
+        num_images=np.bincount(task_of_class[target], minlength=len(runs[0].target))[: len(runs[0].target)],
+    )
 
 
 def _chunks(num_samples: int, num_tasks: int, largest_class: int) -> list[int]:
@@ -166,21 +152,20 @@ def _right_answers(run: Evaluations) -> NDArray[np.float32]:
 
 
 def _count_right(
-    right_2TN: NDArray[np.float32],
-    target: IntArray,
-    task_of_class: IntArray,
-    random: np.random.RandomState | None,
-    num_samples: int,
-) -> FloatArray:
-    """Number of right answers by method, evaluation and task in each resample, or in the data without `random`."""
-    num_methods, num_tasks, _ = right_2TN.shape
-    counts = np.zeros((num_samples, num_methods, num_tasks, num_tasks))
-    classes, starts = np.unique(target, return_index=True)
-    for category, start, stop in zip(classes, starts, [*starts[1:], len(target)], strict=True):
-        weights_SN = _resample_weights(int(stop - start), random, num_samples)
-        rows = right_2TN[:, :, start:stop].reshape(num_methods * num_tasks, -1)
-        counts[..., task_of_class[category]] += (weights_SN @ rows.T).reshape(num_samples, num_methods, num_tasks)
-    return counts
+    tested: Sequence[_Tested], random: np.random.RandomState | None, num_samples: int
+) -> Iterator[tuple[FloatArray, _Tested]]:
+    """Yield each pair with its right answers by method, evaluation and task in each resample, or in the data itself."""
+    counts = [np.zeros((num_samples, *each.right_2TN.shape[:2], each.right_2TN.shape[1])) for each in tested]
+    # Seeds that hold out other numbers of images of a class cannot share a draw of them.
+    drawn = dict.fromkeys((name, len(part)) for each in tested for name, part in each.places.items())
+    for name, num_images in drawn:
+        weights_SN = _resample_weights(num_images, random, num_samples)
+        for each, count in zip(tested, counts, strict=True):
+            part = each.places.get(name)
+            if part is not None and len(part) == num_images:
+                rows = each.right_2TN[:, :, part].reshape(-1, num_images)
+                count[..., each.task_of[name]] += (weights_SN @ rows.T).reshape(count.shape[:-1])
+    yield from zip(counts, tested, strict=True)
 
 
 def _resample_weights(num_images: int, random: np.random.RandomState | None, num_samples: int) -> NDArray[np.float32]:

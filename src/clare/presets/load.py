@@ -28,6 +28,12 @@ PER_DATASET = "datasets"
 PER_PRESET = "presets"
 """Section of a backbone's preset with what is laid over one preset alone, such as a stream of many small tasks."""
 
+MOVED = {
+    "vits14-112": "it belongs to a study whose weights are not distributed; take vits14-dinov2, the same on public "
+    "weights, or the file studies/vits14-112/vits14-112.toml of the repository with weights of your own"
+}
+"""Backbones that the package once had, and where they went."""
+
 SECTIONS = ("data", "stream", "transforms", "backbone", "engine", "method")
 
 
@@ -116,7 +122,7 @@ def find_backbone(name: str | None) -> BackboneSettings:
 
 def _layer(name: str, extended_by: tuple[Path, ...]) -> dict[str, Any]:
     """Return what `--backbone NAME` lays over a preset: a backbone preset or TOML file, a timm name or weights file."""
-    if _is_preset(name):
+    if _is_preset(name) or name in MOVED:
         return _read(name, BACKBONES, extended_by)
     # It brings timm and torch.
     from clare.backbones.named import is_timm_model, is_weights_file, named_backbone
@@ -147,6 +153,8 @@ def _read(name: str, kind: str, extended_by: tuple[Path, ...]) -> dict[str, Any]
     path = Path(name) if name.endswith(".toml") else _folder() / kind / f"{name}.toml"
     if path in extended_by:
         raise SettingsError(f"the preset '{name}' extends itself; remove `extends` from it or from one it extends")
+    if not path.is_file() and kind and name in MOVED:
+        raise SettingsError(f"there is no backbone preset '{name}' any more: {MOVED[name]}")
     if not path.is_file():
         known, what = (backbone_names(), "backbone preset") if kind else (preset_names(), "preset")
         raise SettingsError(
@@ -157,7 +165,10 @@ def _read(name: str, kind: str, extended_by: tuple[Path, ...]) -> dict[str, Any]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path.name} is not valid TOML: {error}; correct it") from error
     parent = values.pop("extends", None)
-    merged = merge(read_preset(str(parent), (*extended_by, path)), values) if parent else values
+    merged = values
+    if parent:
+        below = (*extended_by, path)
+        merged = merge(_read(str(parent), kind, below) if kind else read_preset(str(parent), below), values)
     return {**merged, "name": path.stem}
 
 

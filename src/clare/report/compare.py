@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clare.errors import RunError, nearest
-from clare.metrics.bootstrap import STATISTICS, Interval, Statistic, paired_intervals
+from clare.metrics.bootstrap import STATISTICS, Interval, Pair, Statistic, paired_intervals
 from clare.metrics.summary import RunSummary, summarise
 from clare.report.record import RunRecord
 
@@ -90,7 +90,7 @@ def _difference(
     if not run.tasks or len(run.tasks) != len(against.tasks):
         return {}, "unfinished"
     try:
-        pair = (run.evaluations, against.evaluations)
-        return paired_intervals(*pair, list(STATISTICS), NUM_SAMPLES, LEVEL, random=random), ""
+        pair = Pair(run.evaluations, against.evaluations, run.start.classes)
+        return paired_intervals([pair], list(STATISTICS), NUM_SAMPLES, LEVEL, random=random), ""
     except RunError:
         return {}, "no shared predictions"

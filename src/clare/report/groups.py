@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from clare.errors import RunError
-from clare.metrics.bootstrap import STATISTICS, Interval, Statistic, pooled_interval
+from clare.metrics.bootstrap import STATISTICS, Interval, Pair, Statistic, paired_intervals
 from clare.metrics.summary import summarise
 from clare.report.compare import LEVEL, NUM_SAMPLES, OTHER_BACKBONE, OTHER_STREAM, choose_reference, label_runs
 from clare.report.provenance import flat_settings
@@ -185,10 +185,9 @@ def _stand(group: Group, groups: Sequence[Group], method: str, seed: int) -> Sta
     if not pairs:
         return Standing(group, None, "unfinished", is_bound)
     try:
-        interval = pooled_interval(
-            [run.evaluations for run, _ in pairs],
-            [other.evaluations for _, other in pairs],
-            [run.start.classes for run, _ in pairs],
+        intervals = paired_intervals(
+            [Pair(run.evaluations, other.evaluations, run.start.classes) for run, other in pairs],
+            ["final_accuracy"],
             NUM_SAMPLES,
             LEVEL,
             # A fresh generator for each: an interval does not depend on which other methods are reported.
@@ -196,7 +195,7 @@ def _stand(group: Group, groups: Sequence[Group], method: str, seed: int) -> Sta
         )
     except RunError:
         return Standing(group, None, "no shared predictions", is_bound)
-    return Standing(group, interval, "", is_bound, rivals[0])
+    return Standing(group, intervals["final_accuracy"], "", is_bound, rivals[0])
 
 
 def _pairs(group: Group, other: Group) -> list[tuple[RunRecord, RunRecord]]:

@@ -1,4 +1,4 @@
-"""Figures for people: one sheet of strings, shown as a rich table, plain text or Markdown."""
+"""Figures for people: one sheet of strings, shown as a rich table or Markdown."""
 
 import math
 from collections.abc import Sequence
@@ -151,18 +151,6 @@ def to_rich(sheet: Sheet) -> Table:
         cells = [Text(cell.replace(" [", "\n[").replace(" ±", "\n±")) for cell in row]
         table.add_row(*cells, style="bold" if index in sheet.marked else None)
     return table
-
-
-def to_text(sheet: Sheet) -> str:
-    """Show a sheet as aligned plain text."""
-    lines = [sheet.header, *sheet.rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(sheet.header))]
-    shown = [
-        "  ".join(cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in enumerate(cells))
-        for cells in (list(zip(line, widths, strict=True)) for line in lines)
-    ]
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([sheet.title, shown[0], rule, *shown[1:]]) + "\n"
 
 
 def to_markdown(sheet: Sheet) -> str:
