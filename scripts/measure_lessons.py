@@ -33,9 +33,8 @@ from clare.engine.settings import EngineSettings
 from clare.errors import DataError
 from clare.files import write_json
 from clare.model.records import Mode
-from clare.own.defaults import named_backbone
 from clare.own.taught import TaughtModel
-from clare.presets.load import merge, parse_override
+from clare.presets.load import find_backbone, merge, parse_override
 from clare.seeds import generator_at
 
 ROOT = Path(__file__).parents[1]
@@ -108,7 +107,7 @@ def teach(choice: Mapping[str, Any], given: argparse.Namespace, lessons: list[li
     settings: dict[str, Any] = {}
     for override in given.set:
         settings = merge(settings, parse_override(override))
-    backbone = named_backbone(None if given.backbone is None else str(given.backbone))
+    backbone = find_backbone(None if given.backbone is None else str(given.backbone))
     after: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         kind = {key: choice[key] for key in ("method",) if key in choice}

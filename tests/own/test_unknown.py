@@ -78,7 +78,7 @@ def test_the_documented_figures_are_those_of_the_script() -> None:
     text = (RESULTS.parents[1] / "docs" / "own_pictures.md").read_text()
     for line in results["models"]:
         own, fitted = line["probabilities"]["own"], line["probabilities"]["fitted"]
-        case = f"| {line['num_classes']} | {line['mode']} | {line['head']} |"
+        case = f"| {line['num_classes']} | {line['method']} | {line['mode']} | {line['head']} |"
         sure = [
             line["accuracy"],
             *(found[key] for found in (own, fitted) for key in ("certainty", "calibration_error")),

@@ -106,9 +106,7 @@ def test_a_file_whose_name_has_a_plus_is_one_preset(tmp_path: Path) -> None:
 
 
 def test_an_unknown_backbone_is_named_with_the_nearest() -> None:
-    sentence = (
-        r"no backbone 'vits14' \(did you mean 'vits14-dinov2'\?\); give a backbone preset \(.*a timm name"
-    )
+    sentence = r"no backbone 'vits14' \(did you mean 'vits14-dinov2'\?\); give a backbone preset \(.*a timm name"
     with pytest.raises(SettingsError, match=sentence):
         make_experiment("quickdraw+vits14")
     with pytest.raises(SettingsError, match=sentence):
