@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from fake_teacher import commit
@@ -21,6 +22,7 @@ class FakeModel:
 
     channels, image_size, is_drawing_model = 1, 28, True
     capacity, tasks_left = Capacity(1000, 750, 10), 3
+    reports: ClassVar[dict[str, object]] = {}
 
     def __init__(self, path: Path) -> None:
         state = json.loads((path / "model.json").read_text())
