@@ -55,7 +55,10 @@ def test_the_model_is_described(client: Client) -> None:
         "is_drawing_model": True,
         "image_size": 28,
         "channels": 1,
-        "classes": [{"name": name, "task": 1, "taught_at": date, "num_images": 10} for name in ("dark", "bright")],
+        "classes": [
+            {"name": name, "task": 1, "taught_at": date, "num_images": 10, "held_back": None}
+            for name in ("dark", "bright")
+        ],
         "capacity": {"num_coordinates": 1000, "num_free": 750, "used": 0.25},
         "tasks_left": 3,
         "history": [{"number": 1, "kind": "learn", "at": date, "classes": ["dark", "bright"], "report": {}}],
@@ -253,6 +256,18 @@ def test_a_folder_that_is_damaged_meanwhile_leaves_the_model_in_use(client: Clie
     (folder / "model.json").unlink()
     time.sleep(1.2)
     assert post(server, "/predict", *images(0)).status_code == 200
+
+
+def test_a_manifest_that_cannot_be_read_is_told_and_the_watch_goes_on(
+    client: Client, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = client()
+    (folder / "model.json").write_text('{"version": []')
+    while "the model goes on as version 1" not in caplog.text:
+        time.sleep(0.02)
+    commit(folder, 2, ["dark", "bright"])
+    while server.get("/healthz").json()["version"] != 2:
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic secret", "Bearer", "Bearer secré".encode("latin-1")])
