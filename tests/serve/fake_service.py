@@ -77,3 +77,11 @@ def bomb(side: int) -> bytes:
     content = bytearray(png(0, (3, 3), "BMP"))
     content[18:26] = np.array([side, side], "<i4").tobytes()
     return bytes(content)
+
+
+def many_scans(num_scans: int) -> bytes:
+    """Return a progressive JPEG with so many empty scans after its own, each of which passes over the whole image."""
+    file = io.BytesIO()
+    Image.fromarray(np.full((28, 28), 7, np.uint8)).save(file, "JPEG", progressive=True)
+    empty = b"\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x00"
+    return file.getvalue().removesuffix(b"\xff\xd9") + num_scans * empty + b"\xff\xd9"

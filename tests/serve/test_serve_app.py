@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_service import bomb, form, png
+from fake_service import bomb, form, many_scans, png
 from fake_teacher import commit
 from fastapi.testclient import TestClient
 from httpx import Response
@@ -105,6 +105,22 @@ def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(client: C
     refused(post(client(), "/predict", ("images", "bomb.bmp", bomb(8_000))), 413, "'bomb.bmp'", "8000 x 8000")
     refused(post(client(), "/predict", ("images", "bomb.bmp", bomb(30_000))), 413, "'bomb.bmp'", "pixels")
     refused(post(client(image_pixels=783), "/predict", *images(0)), 413, "'0.png'", "28 x 28")
+
+
+def test_an_image_that_costs_too_much_is_refused_wherever_it_comes(client: Client) -> None:
+    server = client(predict_pixels=1600, learn_pixels=1600)
+    scans = ("images", "scans.jpg", many_scans(20_000))
+    refused(post(server, "/predict", scans), 422, "'scans.jpg'", "scans")
+    refused(post(server, "/learn", scans, ("labels", "", b"a")), 422, "'scans.jpg'", "scans")
+    refused(post(server, "/predict", *images(0, 0, 0)), 413, "1600 pixels in all")
+    refused(post(server, "/learn", *images(0, 0, 0), *[("labels", "", b"a")] * 3), 413, "1600 pixels in all")
+    assert post(server, "/predict", *images(0, 0)).status_code == 200
+
+
+def test_an_image_that_takes_too_long_is_refused_and_blocks_no_other(client: Client) -> None:
+    server = client(image_seconds=1e-6)
+    for _ in range(3):
+        refused(post(server, "/predict", *images(0)), 422, "'0.png'", "seconds to decode")
 
 
 def test_requests_without_images_or_with_too_many_are_refused(client: Client) -> None:

@@ -95,8 +95,9 @@ def is_training(shown: dict[str, Any]) -> bool:
 
 
 def children(server: "subprocess.Popen[str]") -> list[int]:
-    """Return the processes that a server has started."""
-    return [int(pid) for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()]
+    """Return the processes of jobs that a server has started."""
+    started = [path.read_text().split() for path in Path(f"/proc/{server.pid}/task").glob("*/children")]
+    return [int(pid) for pids in started for pid in pids if b"teach" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def is_alive(pid: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from clare.errors import ClareError
 from clare.own.pictures import check_name
 from clare.serve.limits import MIB, Limits, Refusal
-from clare.serve.pictures import check_image
+from clare.serve.pictures import check_image, check_pixels
 
 CHUNK = 1 << 16
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
@@ -139,7 +139,7 @@ def _extract(
     opened: zipfile.ZipFile, members: list[zipfile.ZipInfo], labels: list[str], folder: Path, limits: Limits
 ) -> list[StoredImage]:
     """Write each file under a number and make sure that it is an image."""
-    images, total = [], 0
+    images, total, num_pixels = [], 0, 0
     for number, (member, label) in enumerate(zip(members, labels, strict=True)):
         name = member.filename[:200]
         content = bytearray()
@@ -154,7 +154,8 @@ def _extract(
                     raise _too_large(limits)
         if content.startswith(ZIP_STARTS):
             raise _nested(name)
-        check_image(bytes(content), name, limits.image_pixels)
+        num_pixels += check_image(bytes(content), name, limits)
+        check_pixels(num_pixels, limits.learn_pixels)
         path = folder / f"unpacked-{number:06d}"
         path.write_bytes(content)
         images.append(StoredImage(label, name, path))
