@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import uvicorn
 from fake_service import FakeModel
 from rich.console import Console
 
@@ -30,7 +29,7 @@ def run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Run:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(command.TaughtModel, "open", lambda path, *, device, method: FakeModel(path))
     monkeypatch.setattr(command, "make_app", lambda options: made.append(options) or make_app(options))
-    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
+    monkeypatch.setattr(command.Server, "run", lambda self, sockets: None)
 
     def start(**values: Any) -> tuple[str, str, Options]:
         console, errors = Console(record=True, width=40), Console(record=True, width=40)
@@ -105,7 +104,8 @@ def test_half_of_the_cores_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "clare.cli.serve")
+    for name in ("clare.cli.serve", "clare.serve.server"):
+        monkeypatch.delitem(sys.modules, name)
     parameters = {each.callback.__name__: each.callback for each in app.registered_commands if each.callback}
     with pytest.raises(SettingsError, match=r"clare\[serve\]"):
         parameters["serve"](tmp_path)

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import uvicorn
 from rich.console import Console
 
 from clare.errors import SettingsError
@@ -18,10 +17,9 @@ from clare.own.taught import TaughtModel
 from clare.serve.app import make_app
 from clare.serve.guards import LOOPBACK_NAMES, is_loopback
 from clare.serve.limits import Limits
+from clare.serve.server import Server
 from clare.serve.service import Options
 from clare.settings import build_settings
-
-SECONDS_TO_CLOSE = 5
 
 
 def serve_command(
@@ -60,11 +58,7 @@ def serve_command(
             )
         told = f"{model} is served at {address} (interface: {address}/docs); Ctrl-C ends"
         console.print(told, soft_wrap=True, highlight=False, markup=False)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app, log_level="warning", access_log=False, timeout_graceful_shutdown=SECONDS_TO_CLOSE, lifespan="on"
-            )
-        )
+        server = Server(app, app.state.clear_up)
         with suppress(KeyboardInterrupt), settled():
             server.run(sockets=[listener])
 

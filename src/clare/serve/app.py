@@ -55,6 +55,7 @@ def make_app(options: Options) -> FastAPI:
     app = FastAPI(
         title="clare", version=__version__, description="A classifier that learns new classes.", lifespan=lifespan
     )
+    app.state.clear_up = service.clear_up
     _add_errors(app)
     _add_reading(app, service)
     _add_changing(app, service, options.token)

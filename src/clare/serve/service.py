@@ -1,6 +1,7 @@
 """What the service does with a request, apart from HTTP's forms."""
 
 import asyncio
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -63,13 +64,15 @@ class Service:
         self.jobs = Jobs(options.teach_command, limits.waiting_jobs, self.current.refresh)
         self.memory = Budget(limits.memory_bytes, "too many images are under way; try again in a second")
         self.undecoded = Budget(limits.waiting_images, "too many images wait to be decoded; try again in a second")
+        self.scratch: Path | None = None
         self._undoing = asyncio.Lock()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Keep the workers at work; at the end a job is given up and the folder keeps the last whole model."""
         workers = [self.jobs.run(), self.current.watch(SECONDS_BETWEEN_LOOKS)]
-        with tempfile.TemporaryDirectory(prefix="clare-serve-") as self.scratch:
+        with tempfile.TemporaryDirectory(prefix="clare-serve-") as folder:
+            self.scratch = Path(folder)
             tasks = [asyncio.create_task(worker) for worker in workers]
             self.decoders.start()
             try:
@@ -83,6 +86,11 @@ class Service:
                 self.decoders.close()
                 # What is being predicted goes on to its end, and nobody waits for it.
                 self.predictor.shutdown(wait=False, cancel_futures=True)
+
+    def clear_up(self) -> None:
+        """Leave nothing of strangers behind where the process must end at once."""
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _predict_batch(self, images: list[Pixels], top: int) -> tuple[int, list[Guess]]:
         """Predict with the model in use at this moment."""
