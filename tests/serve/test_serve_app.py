@@ -324,9 +324,25 @@ def test_the_page_and_its_files_are_served(client: Client) -> None:
     assert server.get("/assets/%2e%2e/app.py").status_code == 404
 
 
-def test_the_interface_is_documented(client: Client) -> None:
+def test_no_answer_is_shown_in_a_frame(client: Client) -> None:
+    server = client(hosts=("testserver",))
+    for path in ("/", "/docs", "/assets/index.html", "/healthz", "/jobs/none", "/nowhere"):
+        headers = server.get(path).headers
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["content-security-policy"] == "frame-ancestors 'none'"
+        assert headers["x-content-type-options"] == "nosniff"
+    assert server.get("/", headers={"host": "evil.example"}).headers["x-frame-options"] == "DENY"
+
+
+def test_the_interface_is_documented_without_anything_from_elsewhere(client: Client) -> None:
     server = client()
-    assert server.get("/docs").status_code == 200
+    page = server.get("/docs")
+    assert page.status_code == 200
+    assert "http" not in page.text.replace("http-equiv", "")
+    assert "<script" not in page.text
+    for words in ("POST /predict", "GET /jobs/{number}", "threshold", "labels", "Needs the token", "429"):
+        assert words in page.text
+    assert server.get("/redoc").status_code == 404
     paths = server.get("/openapi.json").json()["paths"]
     assert set(paths) == {"/healthz", "/model", "/predict", "/learn", "/jobs/{number}", "/undo"}
     form_of = paths["/learn"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]

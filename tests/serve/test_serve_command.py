@@ -51,14 +51,17 @@ def test_only_this_machine_is_listened_to_unless_told_otherwise(run: Run) -> Non
     assert {"localhost", "127.0.0.1", "[::1]"} <= set(options.hosts)
 
 
-def test_an_open_server_without_a_token_is_warned_of(run: Run) -> None:
-    _, warnings, options = run(host="0.0.0.0")
+def test_an_open_server_needs_a_token_or_a_name(run: Run) -> None:
+    with pytest.raises(SettingsError, match="give --token, or --allow-host"):
+        run(host="0.0.0.0")
+    _, warnings, options = run(host="0.0.0.0", allow_host=["pictures.example"])
     assert "everyone who can reach" in warnings
     assert "--token" in warnings
-    assert options.hosts is None
+    assert options.hosts is not None
+    assert "pictures.example" in options.hosts
     _, warnings, options = run(host="0.0.0.0", token="secret")
     assert not warnings
-    assert options.token == "secret"
+    assert (options.token, options.hosts) == ("secret", None)
 
 
 def test_names_and_limits_reach_the_service(run: Run) -> None:
@@ -75,7 +78,7 @@ def test_names_and_limits_reach_the_service(run: Run) -> None:
         ({"limits": ["predict_images"]}, "KEY=VALUE"),
         ({"limits": ["predict_images=0"]}, "limit.predict_images"),
         ({"token": " "}, "the token is empty"),
-        ({"host": "999.1.1.1"}, "cannot listen at 999.1.1.1"),
+        ({"host": "999.1.1.1", "token": "secret"}, "cannot listen at 999.1.1.1"),
     ],
 )
 def test_careless_options_are_told_in_a_sentence(run: Run, values: dict[str, Any], words: str) -> None:

@@ -38,19 +38,25 @@ def serve_command(
     built = build_settings(Limits, dict(map(_pair, limits)), "limit")
     if token is not None and not token.strip():
         raise SettingsError("the token is empty; give --token some characters, or leave it out")
+    is_local = is_loopback(host)
+    if not is_local and token is None and not allow_host:
+        raise SettingsError(
+            f"at {host} other machines can reach the server, under any name; give --token, "
+            "or --allow-host with the name that it is called by"
+        )
     share_threads()
     options = Options(
         path=model,
         open_model=partial(TaughtModel.open, device=device, method=method),
         teach_command=(sys.executable, "-m", "clare.serve.teach", str(model), device, method or ""),
         token=token,
-        hosts=(*LOOPBACK_NAMES, host, *allow_host) if is_loopback(host) else None,
+        hosts=(*LOOPBACK_NAMES, host, *allow_host) if is_local or allow_host else None,
         limits=built,
     )
     app = make_app(options)
     with listen(host, port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-        if not is_loopback(host) and token is None:
+        if not is_local and token is None:
             errors.print(
                 f"[yellow]warning:[/] everyone who can reach {address} can change the model; give a --token",
                 soft_wrap=True,
