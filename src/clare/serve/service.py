@@ -26,6 +26,7 @@ from clare.serve.decoders import Decoders
 from clare.serve.jobs import Job, Jobs
 from clare.serve.limits import Budget, Limits, Refusal
 from clare.serve.pictures import check_image, check_pixels
+from clare.serve.scratch import scratch_folder
 from clare.serve.teach import describe, write_examples
 from clare.serve.uploads import FormLimits, Part, read_form
 
@@ -71,8 +72,7 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Keep the workers at work; at the end a job is given up and the folder keeps the last whole model."""
         workers = [self.jobs.run(), self.current.watch(SECONDS_BETWEEN_LOOKS)]
-        with tempfile.TemporaryDirectory(prefix="clare-serve-") as folder:
-            self.scratch = Path(folder)
+        with scratch_folder() as self.scratch:
             tasks = [asyncio.create_task(worker) for worker in workers]
             self.decoders.start()
             try:
