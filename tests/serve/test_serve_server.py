@@ -133,4 +133,5 @@ def test_a_server_ends_although_its_work_does_not(start_python: Start, folder: P
             time.sleep(0.02)
         os.kill(server.pid, sign)
         # It would think for ten minutes; a hung server fails here.
-        server.wait(timeout=60)
+        _, errors = server.communicate(timeout=60)
+    assert "Traceback" not in errors

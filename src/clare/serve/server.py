@@ -95,6 +95,9 @@ class NotAgain(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a message is new."""
         error = record.exc_info[1] if record.exc_info else None
+        # Requests that are cancelled when the server ends did not fail.
+        if isinstance(error, asyncio.CancelledError):
+            return False
         text = f"{record.getMessage().partition(chr(10))[0]} {error!r}"
         now = self.now()
         self._last = {said: at for said, at in self._last.items() if now - at < SECONDS_BETWEEN_SAME}
