@@ -28,8 +28,8 @@ def holding(path: Path, when_held: Callable[[str], None]) -> Iterator[None]:
         file.close()
 
 
-def take(file: IO[bytes], wait: bool = False) -> bool:
-    """Lock an open file for this process and those that inherit it, or tell that another one has it."""
+def take(file: IO[bytes] | int, wait: bool = False) -> bool:
+    """Lock an open file or descriptor for this process and those that inherit it, or tell that another one has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from fake_teacher import commit
@@ -21,6 +22,7 @@ class FakeModel:
 
     channels, image_size, is_drawing_model = 1, 28, True
     capacity, tasks_left = Capacity(1000, 750, 10), 3
+    reports: ClassVar[dict[str, object]] = {}
 
     def __init__(self, path: Path) -> None:
         state = json.loads((path / "model.json").read_text())
@@ -75,3 +77,11 @@ def bomb(side: int) -> bytes:
     content = bytearray(png(0, (3, 3), "BMP"))
     content[18:26] = np.array([side, side], "<i4").tobytes()
     return bytes(content)
+
+
+def many_scans(num_scans: int) -> bytes:
+    """Return a progressive JPEG with so many empty scans after its own, each of which passes over the whole image."""
+    file = io.BytesIO()
+    Image.fromarray(np.full((28, 28), 7, np.uint8)).save(file, "JPEG", progressive=True)
+    empty = b"\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x00"
+    return file.getvalue().removesuffix(b"\xff\xd9") + num_scans * empty + b"\xff\xd9"

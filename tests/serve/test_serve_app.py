@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_service import bomb, form, png
+from fake_service import bomb, form, many_scans, png
 from fake_teacher import commit
 from fastapi.testclient import TestClient
 from httpx import Response
@@ -55,7 +55,10 @@ def test_the_model_is_described(client: Client) -> None:
         "is_drawing_model": True,
         "image_size": 28,
         "channels": 1,
-        "classes": [{"name": name, "task": 1, "taught_at": date, "num_images": 10} for name in ("dark", "bright")],
+        "classes": [
+            {"name": name, "task": 1, "taught_at": date, "num_images": 10, "held_back": None}
+            for name in ("dark", "bright")
+        ],
         "capacity": {"num_coordinates": 1000, "num_free": 750, "used": 0.25},
         "tasks_left": 3,
         "history": [{"number": 1, "kind": "learn", "at": date, "classes": ["dark", "bright"], "report": {}}],
@@ -102,6 +105,22 @@ def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(client: C
     refused(post(client(), "/predict", ("images", "bomb.bmp", bomb(8_000))), 413, "'bomb.bmp'", "8000 x 8000")
     refused(post(client(), "/predict", ("images", "bomb.bmp", bomb(30_000))), 413, "'bomb.bmp'", "pixels")
     refused(post(client(image_pixels=783), "/predict", *images(0)), 413, "'0.png'", "28 x 28")
+
+
+def test_an_image_that_costs_too_much_is_refused_wherever_it_comes(client: Client) -> None:
+    server = client(predict_pixels=1600, learn_pixels=1600)
+    scans = ("images", "scans.jpg", many_scans(20_000))
+    refused(post(server, "/predict", scans), 422, "'scans.jpg'", "scans")
+    refused(post(server, "/learn", scans, ("labels", "", b"a")), 422, "'scans.jpg'", "scans")
+    refused(post(server, "/predict", *images(0, 0, 0)), 413, "1600 pixels in all")
+    refused(post(server, "/learn", *images(0, 0, 0), *[("labels", "", b"a")] * 3), 413, "1600 pixels in all")
+    assert post(server, "/predict", *images(0, 0)).status_code == 200
+
+
+def test_an_image_that_takes_too_long_is_refused_and_blocks_no_other(client: Client) -> None:
+    server = client(image_seconds=1e-6)
+    for _ in range(3):
+        refused(post(server, "/predict", *images(0)), 422, "'0.png'", "seconds to decode")
 
 
 def test_requests_without_images_or_with_too_many_are_refused(client: Client) -> None:
@@ -255,6 +274,18 @@ def test_a_folder_that_is_damaged_meanwhile_leaves_the_model_in_use(client: Clie
     assert post(server, "/predict", *images(0)).status_code == 200
 
 
+def test_a_manifest_that_cannot_be_read_is_told_and_the_watch_goes_on(
+    client: Client, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = client()
+    (folder / "model.json").write_text('{"version": []')
+    while "the model goes on as version 1" not in caplog.text:
+        time.sleep(0.02)
+    commit(folder, 2, ["dark", "bright"])
+    while server.get("/healthz").json()["version"] != 2:
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic secret", "Bearer", "Bearer secré".encode("latin-1")])
 def test_changes_need_the_token(client: Client, folder: Path, header: str | bytes | None) -> None:
     commit(folder, 2, ["dark", "bright"])
@@ -293,9 +324,25 @@ def test_the_page_and_its_files_are_served(client: Client) -> None:
     assert server.get("/assets/%2e%2e/app.py").status_code == 404
 
 
-def test_the_interface_is_documented(client: Client) -> None:
+def test_no_answer_is_shown_in_a_frame(client: Client) -> None:
+    server = client(hosts=("testserver",))
+    for path in ("/", "/docs", "/assets/index.html", "/healthz", "/jobs/none", "/nowhere"):
+        headers = server.get(path).headers
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["content-security-policy"] == "frame-ancestors 'none'"
+        assert headers["x-content-type-options"] == "nosniff"
+    assert server.get("/", headers={"host": "evil.example"}).headers["x-frame-options"] == "DENY"
+
+
+def test_the_interface_is_documented_without_anything_from_elsewhere(client: Client) -> None:
     server = client()
-    assert server.get("/docs").status_code == 200
+    page = server.get("/docs")
+    assert page.status_code == 200
+    assert "http" not in page.text.replace("http-equiv", "")
+    assert "<script" not in page.text
+    for words in ("POST /predict", "GET /jobs/{number}", "threshold", "labels", "Needs the token", "429"):
+        assert words in page.text
+    assert server.get("/redoc").status_code == 404
     paths = server.get("/openapi.json").json()["paths"]
     assert set(paths) == {"/healthz", "/model", "/predict", "/learn", "/jobs/{number}", "/undo"}
     form_of = paths["/learn"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]

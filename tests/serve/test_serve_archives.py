@@ -1,6 +1,7 @@
 """Archives that mean well, and archives that do not."""
 
 import contextlib
+import errno
 import io
 import stat
 import struct
@@ -137,10 +138,40 @@ def test_what_cannot_be_learnt_is_told(tmp_path: Path, files: dict[str, bytes], 
     assert words in str(refusal(tmp_path, pack(files)))
 
 
+@pytest.mark.parametrize("packing", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_packings_that_grow_without_bounds_are_refused(tmp_path: Path, packing: int) -> None:
+    refused = refusal(tmp_path, pack({"cat/1.png": GOOD}, packing))
+    assert (refused.status, "deflate" in str(refused)) == (422, True)
+    packed = pack({"cat/1.png": GOOD}, packing)
+    start = packed.index(b"1.png") + len("1.png")
+    assert refusal(tmp_path, packed[: start + 9] + bytes(16) + packed[start + 25 :]).status == 422
+
+
+def test_files_at_impossible_places_are_refused(tmp_path: Path) -> None:
+    packed = pack({"cat/1.png": GOOD})
+    end = packed.rindex(b"PK\x05\x06")
+    for shift in (1, 50_000, len(packed), 1 << 31):
+        # Where the list of files begins, from which the places of all files are counted.
+        moved = struct.pack("<I", struct.unpack_from("<I", packed, end + 16)[0] + shift)
+        assert refusal(tmp_path, packed[: end + 16] + moved + packed[end + 20 :]).status == 422
+
+
+def test_a_disk_that_is_full_is_no_fault_of_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    packed = pack({"cat/1.png": GOOD})
+    (tmp_path / "archive").write_bytes(packed)
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match="no space left"):
+        unpack(tmp_path / "archive", tmp_path, Limits())
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(st.data())
 def test_a_damaged_archive_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
-    packed = bytearray(pack({"cat/1.png": GOOD, "dog/1.png": GOOD}, zipfile.ZIP_DEFLATED))
+    packings = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+    packed = bytearray(pack({"cat/1.png": GOOD, "dog/1.png": GOOD}, data.draw(st.sampled_from(packings))))
     for _ in range(data.draw(st.integers(1, 4))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(Refusal, DataError):

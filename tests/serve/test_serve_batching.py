@@ -112,6 +112,25 @@ def test_too_many_waiting_images_are_refused_and_their_places_come_back() -> Non
     run(use, waiting_images=4)
 
 
+def test_the_places_of_one_who_left_come_back_only_when_the_work_ends() -> None:
+    async def use(batcher: "Batcher[int]", predictor: Predictor) -> None:
+        predictor.go.clear()
+        working = asyncio.create_task(batcher.ask(images(1, 2), 1))
+        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(batcher.ask(images(3), 1))
+        await asyncio.sleep(0.01)
+        working.cancel()
+        waiting.cancel()
+        await asyncio.gather(working, waiting, return_exceptions=True)
+        # One is still held by the thread, the other by nobody.
+        assert batcher.num_waiting == 2
+        predictor.go.set()
+        while batcher.num_waiting:
+            await asyncio.sleep(0.01)
+
+    assert run(use, batch_seconds=0).batches == [[1, 2]]
+
+
 def test_a_request_that_fails_spoils_no_other() -> None:
     async def use(batcher: "Batcher[int]", _: Predictor) -> None:
         found = await answers(batcher, [[1], [13], [2]])

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import uvicorn
 from fake_service import FakeModel
 from rich.console import Console
 
@@ -30,7 +29,7 @@ def run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Run:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(command.TaughtModel, "open", lambda path, *, device, method: FakeModel(path))
     monkeypatch.setattr(command, "make_app", lambda options: made.append(options) or make_app(options))
-    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
+    monkeypatch.setattr(command.Server, "run", lambda self, sockets: None)
 
     def start(**values: Any) -> tuple[str, str, Options]:
         console, errors = Console(record=True, width=40), Console(record=True, width=40)
@@ -52,14 +51,17 @@ def test_only_this_machine_is_listened_to_unless_told_otherwise(run: Run) -> Non
     assert {"localhost", "127.0.0.1", "[::1]"} <= set(options.hosts)
 
 
-def test_an_open_server_without_a_token_is_warned_of(run: Run) -> None:
-    _, warnings, options = run(host="0.0.0.0")
+def test_an_open_server_needs_a_token_or_a_name(run: Run) -> None:
+    with pytest.raises(SettingsError, match="give --token, or --allow-host"):
+        run(host="0.0.0.0")
+    _, warnings, options = run(host="0.0.0.0", allow_host=["pictures.example"])
     assert "everyone who can reach" in warnings
     assert "--token" in warnings
-    assert options.hosts is None
+    assert options.hosts is not None
+    assert "pictures.example" in options.hosts
     _, warnings, options = run(host="0.0.0.0", token="secret")
     assert not warnings
-    assert options.token == "secret"
+    assert (options.token, options.hosts) == ("secret", None)
 
 
 def test_names_and_limits_reach_the_service(run: Run) -> None:
@@ -76,7 +78,7 @@ def test_names_and_limits_reach_the_service(run: Run) -> None:
         ({"limits": ["predict_images"]}, "KEY=VALUE"),
         ({"limits": ["predict_images=0"]}, "limit.predict_images"),
         ({"token": " "}, "the token is empty"),
-        ({"host": "999.1.1.1"}, "cannot listen at 999.1.1.1"),
+        ({"host": "999.1.1.1", "token": "secret"}, "cannot listen at 999.1.1.1"),
     ],
 )
 def test_careless_options_are_told_in_a_sentence(run: Run, values: dict[str, Any], words: str) -> None:
@@ -105,7 +107,8 @@ def test_half_of_the_cores_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "clare.cli.serve")
+    for name in ("clare.cli.serve", "clare.serve.server"):
+        monkeypatch.delitem(sys.modules, name)
     parameters = {each.callback.__name__: each.callback for each in app.registered_commands if each.callback}
     with pytest.raises(SettingsError, match=r"clare\[serve\]"):
         parameters["serve"](tmp_path)

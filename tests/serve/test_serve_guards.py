@@ -93,3 +93,14 @@ def test_a_budget_gives_back_what_was_taken() -> None:
         assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "9"})
     with budget.taken(10):
         pass
+
+
+def test_a_growing_part_is_held_to_the_end_and_counts_what_came() -> None:
+    budget = Budget(10, "full")
+    with budget.growing() as take:
+        take(4)
+        with budget.taken(6), pytest.raises(Refusal, match="full"):
+            take(1)
+        take(6)
+        assert budget.free == 0
+    assert budget.free == 10

@@ -9,18 +9,16 @@ from hypothesis import strategies as st
 from clare.data.images import shrink_image
 from clare.data.store import ImageStore
 from clare.data.transforms import resize_centre_crop
-from clare.own.pictures import Reader
-from clare.serve.limits import Refusal
-from clare.serve.pictures import as_array, check_image, cut_ends, decode
+from clare.serve import decoding
+from clare.serve.decoding import Outcome, Wanted, cut_ends, decode
+from clare.serve.limits import Limits, Refusal
+from clare.serve.pictures import as_array, check_image, refusal_of
 
 
 def refusal(content: bytes) -> Refusal | None:
     """Return why an image is refused, if it is."""
-    try:
-        decode(content, "some name", Reader(1, 28, 0), 10_000)
-    except Refusal as refused:
-        return refused
-    return None
+    answer = decode(content, Wanted(10_000, 1, 28))
+    return None if answer.pixels is not None else refusal_of(answer, "some name", Limits())
 
 
 @given(st.binary(max_size=200))
@@ -34,7 +32,8 @@ def test_bytes_are_an_image_or_are_refused_by_name(content: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"])
 def test_every_format_is_read(kind: str) -> None:
-    pixels = decode(png(200, (20, 10), kind), "a", Reader(3, 28, 0), 200)
+    pixels = decode(png(200, (20, 10), kind), Wanted(200, 3, 28)).pixels
+    assert pixels is not None
     assert pixels.shape == (3, 10, 20)
     assert np.abs(pixels.astype(int) - 200).max() <= 3
 
@@ -43,19 +42,20 @@ def test_no_pixel_is_decoded_of_an_image_with_too_many(monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise AssertionError("decoded")
 
-    monkeypatch.setattr(Reader, "image", fail)
+    monkeypatch.setattr(decoding, "decode_image", fail)
     # From some number on Pillow warns, and from another on it refuses, by itself.
     for side in (1_000, 10_000, 30_000):
-        with pytest.raises(Refusal, match="pixels") as caught:
-            decode(bomb(side), "a", Reader(1, 28, 0), 999_999)
-        assert caught.value.status == 413
-    check_image(bomb(1_000), "a", 1_000_000)
+        answer = decode(bomb(side), Wanted(999_999, 1, 28))
+        assert answer.outcome is Outcome.TOO_MANY_PIXELS
+        refused = refusal_of(answer, "a", Limits())
+        assert (refused.status, "pixels" in str(refused)) == (413, True)
+    assert check_image(bomb(1_000), "a", Limits(image_pixels=1_000_000)) == 1_000_000
 
 
 @pytest.mark.parametrize("content", [b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"<svg></svg>", b""])
 def test_what_other_programs_would_draw_is_no_image(content: bytes) -> None:
     with pytest.raises(Refusal, match=r"'x\.png' is no image"):
-        check_image(content, "x.png", 100)
+        check_image(content, "x.png", Limits())
 
 
 @given(st.integers(1, 60), st.integers(1, 60))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clare.model.records import Change
 from clare.own.pictures import Reader
 from clare.serve.archives import StoredImage
-from clare.serve.limits import Refusal
+from clare.serve.limits import Limits, Refusal
 from clare.serve.teach import Reporter, describe, expected, read_examples, write_examples
 
 seconds = st.floats(0, 1e5)
@@ -69,13 +69,20 @@ def test_a_job_reads_its_images_by_class_and_names_a_damaged_one(tmp_path: Path)
         path.write_bytes(content)
         images.append(StoredImage(label, f"picture {number}", path))
     reader = Reader(1, 28, 0)
-    write_examples(tmp_path, images[:3], 1000)
+    write_examples(tmp_path, images[:3], Limits(image_pixels=1000))
     examples = read_examples(tmp_path, reader)
     assert list(examples) == ["b", "a"]
     assert [int(image[0, 0]) for image in examples["b"]] == [1, 3]
-    write_examples(tmp_path, images, 1000)
+    write_examples(tmp_path, images, Limits(image_pixels=1000))
     with pytest.raises(Refusal, match="'picture 3'"):
         read_examples(tmp_path, reader)
+
+
+def test_a_job_gives_up_an_image_that_takes_too_long(tmp_path: Path) -> None:
+    (tmp_path / "part-0").write_bytes(png(1))
+    write_examples(tmp_path, [StoredImage("a", "slow.png", tmp_path / "part-0")], Limits(image_seconds=1e-6))
+    with pytest.raises(Refusal, match=r"'slow\.png' took more than 1e-06 seconds"):
+        read_examples(tmp_path, Reader(1, 28, 0))
 
 
 def test_a_change_becomes_json() -> None:

@@ -129,3 +129,12 @@ def test_the_files_of_a_refused_form_are_closed() -> None:
     with pytest.raises(Refusal):
         asyncio.run(read_form(headers, chunks_of(body, [1000]), LIMITS, opener, in_thread=False))
     assert [file.closed for file in opened] == [True]
+
+
+def test_bytes_are_counted_as_they_come_and_not_as_declared() -> None:
+    body, headers = form(("images", "", b"x" * 50))
+    taken: list[int] = []
+    stream = chunks_of(body, [20])
+    headers |= {"content-length": "1999"}
+    asyncio.run(read_form(headers, stream, LIMITS, lambda _: BytesIO(), in_thread=False, take=taken.append))
+    assert (sum(taken), max(taken)) == (len(body), 20)

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import uvicorn
 from rich.console import Console
 
 from clare.errors import SettingsError
@@ -18,10 +17,9 @@ from clare.own.taught import TaughtModel
 from clare.serve.app import make_app
 from clare.serve.guards import LOOPBACK_NAMES, is_loopback
 from clare.serve.limits import Limits
+from clare.serve.server import Server
 from clare.serve.service import Options
 from clare.settings import build_settings
-
-SECONDS_TO_CLOSE = 5
 
 
 def serve_command(
@@ -40,19 +38,25 @@ def serve_command(
     built = build_settings(Limits, dict(map(_pair, limits)), "limit")
     if token is not None and not token.strip():
         raise SettingsError("the token is empty; give --token some characters, or leave it out")
+    is_local = is_loopback(host)
+    if not is_local and token is None and not allow_host:
+        raise SettingsError(
+            f"at {host} other machines can reach the server, under any name; give --token, "
+            "or --allow-host with the name that it is called by"
+        )
     share_threads()
     options = Options(
         path=model,
         open_model=partial(TaughtModel.open, device=device, method=method),
         teach_command=(sys.executable, "-m", "clare.serve.teach", str(model), device, method or ""),
         token=token,
-        hosts=(*LOOPBACK_NAMES, host, *allow_host) if is_loopback(host) else None,
+        hosts=(*LOOPBACK_NAMES, host, *allow_host) if is_local or allow_host else None,
         limits=built,
     )
     app = make_app(options)
     with listen(host, port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-        if not is_loopback(host) and token is None:
+        if not is_local and token is None:
             errors.print(
                 f"[yellow]warning:[/] everyone who can reach {address} can change the model; give a --token",
                 soft_wrap=True,
@@ -60,11 +64,7 @@ def serve_command(
             )
         told = f"{model} is served at {address} (interface: {address}/docs); Ctrl-C ends"
         console.print(told, soft_wrap=True, highlight=False, markup=False)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app, log_level="warning", access_log=False, timeout_graceful_shutdown=SECONDS_TO_CLOSE, lifespan="on"
-            )
-        )
+        server = Server(app, app.state.clear_up)
         with suppress(KeyboardInterrupt), settled():
             server.run(sockets=[listener])
 

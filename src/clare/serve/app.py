@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.staticfiles import StaticFiles
 
 from clare.errors import ClareError, DataError
 from clare.model.records import Mode
-from clare.serve.guards import SiteGuard, TimeLimit, check_token
+from clare.serve.described import describe_interface
+from clare.serve.guards import FrameGuard, SiteGuard, TimeLimit, check_token
 from clare.serve.limits import Refusal
 from clare.serve.schemas import (
     LEARN_FORM,
@@ -53,14 +54,21 @@ def make_app(options: Options) -> FastAPI:
             yield
 
     app = FastAPI(
-        title="clare", version=__version__, description="A classifier that learns new classes.", lifespan=lifespan
+        title="clare",
+        version=__version__,
+        description="A classifier that learns new classes.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
     )
+    app.state.clear_up = service.clear_up
     _add_errors(app)
     _add_reading(app, service)
     _add_changing(app, service, options.token)
     app.mount("/assets", StaticFiles(directory=PAGE), name="assets")
     app.add_middleware(TimeLimit, limits=options.limits)
     app.add_middleware(SiteGuard, hosts=options.hosts)
+    app.add_middleware(FrameGuard)
     return app
 
 
@@ -76,6 +84,11 @@ def _add_reading(app: FastAPI, service: Service) -> None:
     async def page() -> FileResponse:
         """Return the page."""
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+
+    @app.get("/docs", include_in_schema=False)
+    async def interface() -> HTMLResponse:
+        """Describe the interface."""
+        return HTMLResponse(describe_interface(app.openapi()))
 
     @app.get("/healthz", response_model=Health)
     async def health() -> Response:

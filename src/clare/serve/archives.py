@@ -1,20 +1,23 @@
 """A zip of class folders becomes numbered files; no name in it ever becomes a path, and no size is believed."""
 
+import errno
 import stat
 import unicodedata
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from clare.errors import ClareError
 from clare.own.pictures import check_name
 from clare.serve.limits import MIB, Limits, Refusal
-from clare.serve.pictures import check_image
+from clare.serve.pictures import check_image, check_pixels
 
 CHUNK = 1 << 16
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
 SMALLEST_SUSPECT = MIB
 """Archives that unpack to less than this may be packed as tightly as they like."""
+PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Of the others a few bytes become gigabytes in one step, before anything can be counted."""
 MOST_PARTS = 3
 """Path of an image: an optional folder around all, the class, the file."""
 
@@ -36,7 +39,12 @@ def unpack(archive: Path, folder: Path, limits: Limits) -> list[StoredImage]:
             _check_sizes(members, archive.stat().st_size, limits)
             labels = _labels(members)
             return _extract(opened, members, labels, folder, limits)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except ClareError:
+        raise
+    except Exception as error:  # damaged archives fail with almost every kind of exception
+        # A place that no file has is the archive's fault; every other number comes from the disk.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
         raise Refusal(422, f"the archive cannot be read as a zip ({error}); pack the class folders again") from None
 
 
@@ -72,12 +80,14 @@ def _check_name(name: str) -> None:
 
 
 def _check_kind(member: zipfile.ZipInfo) -> None:
-    """Refuse links, encrypted files and archives within the archive."""
+    """Refuse links, encrypted files, unusual packings and archives within the archive."""
     name = member.filename[:200]
     if stat.S_ISLNK(member.external_attr >> 16):
         raise Refusal(422, f"'{name}' in the archive is a link; pack the image itself")
     if member.flag_bits & 0x1:
         raise Refusal(422, f"'{name}' in the archive is encrypted; pack it without a password")
+    if member.compress_type not in PACKINGS:
+        raise Refusal(422, f"'{name}' in the archive is packed in an unusual way; pack it with plain zip (deflate)")
     if PurePosixPath(name).suffix.lower() == ".zip":
         raise _nested(name)
 
@@ -129,7 +139,7 @@ def _extract(
     opened: zipfile.ZipFile, members: list[zipfile.ZipInfo], labels: list[str], folder: Path, limits: Limits
 ) -> list[StoredImage]:
     """Write each file under a number and make sure that it is an image."""
-    images, total = [], 0
+    images, total, num_pixels = [], 0, 0
     for number, (member, label) in enumerate(zip(members, labels, strict=True)):
         name = member.filename[:200]
         content = bytearray()
@@ -144,7 +154,8 @@ def _extract(
                     raise _too_large(limits)
         if content.startswith(ZIP_STARTS):
             raise _nested(name)
-        check_image(bytes(content), name, limits.image_pixels)
+        num_pixels += check_image(bytes(content), name, limits)
+        check_pixels(num_pixels, limits.learn_pixels)
         path = folder / f"unpacked-{number:06d}"
         path.write_bytes(content)
         images.append(StoredImage(label, name, path))

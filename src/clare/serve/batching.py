@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -14,7 +15,7 @@ from clare.serve.limits import Limits, Refusal
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Waiting(Generic[Answer]):
     """One request: its images and where its answer goes."""
 
@@ -42,11 +43,20 @@ class Batcher(Generic[Answer]):
             raise Refusal(429, f"{self.num_waiting} images are waiting already; try again in a second", 1)
         waiting = Waiting(images, top, asyncio.get_running_loop().create_future())
         self.num_waiting += len(images)
+        self._add(waiting)
         try:
-            self._add(waiting)
             return await waiting.answer
-        finally:
-            self.num_waiting -= len(images)
+        except asyncio.CancelledError:
+            self._withdraw(waiting)
+            raise
+
+    def _withdraw(self, waiting: Waiting[Answer]) -> None:
+        """Take back a request that still waits; the places of one that is being predicted come back when that ends."""
+        with self._changed:
+            if waiting not in self._queue:
+                return
+            self._queue.remove(waiting)
+        self.num_waiting -= len(waiting.images)
 
     def _add(self, waiting: Waiting[Answer]) -> None:
         """Queue a request, and wake the thread if it has nothing to do."""
@@ -69,6 +79,11 @@ class Batcher(Generic[Answer]):
         # From this thread, so that the next batch does not wait until the loop has sent the answers to this one;
         # through the executor, so that other work for this thread has its turn.
         if self._is_at_work:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin the next batch, unless the server has ended meanwhile."""
+        with suppress(RuntimeError):
             self.executor.submit(self._work, 0)
 
     def _is_full(self) -> bool:
@@ -76,18 +91,14 @@ class Batcher(Generic[Answer]):
         return sum(len(waiting.images) for waiting in self._queue) >= self.limits.batch_images
 
     def _take(self) -> list[Waiting[Answer]]:
-        """Remove the requests of one batch from the queue, without those that nobody waits for any more."""
+        """Remove the requests of one batch from the queue."""
         batch: list[Waiting[Answer]] = []
         num_images = 0
         while self._queue:
             num_images += len(self._queue[0].images)
             if batch and num_images > self.limits.batch_images:
                 break
-            waiting = self._queue.popleft()
-            if waiting.answer.done():
-                num_images -= len(waiting.images)
-            else:
-                batch.append(waiting)
+            batch.append(self._queue.popleft())
         return batch
 
     def _answer(self, batch: list[Waiting[Answer]]) -> None:
@@ -101,22 +112,28 @@ class Batcher(Generic[Answer]):
                 for waiting in batch:
                     self._answer([waiting])
             else:
-                loop.call_soon_threadsafe(_fail, batch[0], error)
+                _tell(loop, self._fail, batch[0], error)
         else:
-            loop.call_soon_threadsafe(_hand_out, batch, version, answers)
+            _tell(loop, self._hand_out, batch, version, answers)
 
+    def _hand_out(self, batch: list[Waiting[Answer]], version: int, answers: list[Answer]) -> None:
+        """Give every request of a batch its part of the answers."""
+        start = 0
+        for waiting in batch:
+            end = start + len(waiting.images)
+            self.num_waiting -= len(waiting.images)
+            if not waiting.answer.done():
+                waiting.answer.set_result((version, answers[start:end]))
+            start = end
 
-def _hand_out(batch: list[Waiting[Answer]], version: int, answers: list[Answer]) -> None:
-    """Give every request of a batch its part of the answers."""
-    start = 0
-    for waiting in batch:
-        end = start + len(waiting.images)
+    def _fail(self, waiting: Waiting[Answer], error: Exception) -> None:
+        """Give a request the reason why it has no answer."""
+        self.num_waiting -= len(waiting.images)
         if not waiting.answer.done():
-            waiting.answer.set_result((version, answers[start:end]))
-        start = end
+            waiting.answer.set_exception(error)
 
 
-def _fail(waiting: Waiting[Answer], error: Exception) -> None:
-    """Give a request the reason why it has no answer."""
-    if not waiting.answer.done():
-        waiting.answer.set_exception(error)
+def _tell(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *values: object) -> None:
+    """Call a function on the loop, unless the server has ended meanwhile."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *values)

@@ -40,9 +40,10 @@ class CurrentModel:
                 continue
             try:
                 await self.refresh()
-            except (ClareError, OSError) as error:
+            except Exception as error:  # whatever is in the folder now, the model in use and this watch go on
                 self._stamp = stamp
-                logger.warning("the model goes on as version %d: %s", self.model.version, error)
+                reason = str(error) if isinstance(error, ClareError | OSError) else f"{type(error).__name__}: {error}"
+                logger.warning("the model goes on as version %d: %s", self.model.version, reason)
 
     def _read_stamp(self) -> tuple[int, int]:
         """Return what tells one manifest from the next."""

@@ -1,61 +1,42 @@
-"""Uploaded bytes become pixels: only real images of a bounded size."""
-
-from collections.abc import Sequence
-from io import BytesIO
+"""What is said of uploaded bytes that are no real images of a bounded size."""
 
 import numpy as np
-from PIL import Image
 
 from clare.data.images import FORMATS, Pixels
-from clare.errors import DataError
-from clare.own.pictures import Reader
-from clare.serve.limits import Refusal
-
-GREATEST_RATIO = 2
-"""The longer side of a kept image by its shorter one; the rest lies outside the square that the backbone sees."""
+from clare.serve.decoding import MOST_SCANS, Answer, Outcome, look
+from clare.serve.limits import Limits, Refusal
 
 
-def check_image(content: bytes, name: str, most_pixels: int) -> None:
-    """Refuse what is no image, whatever its name says, and images with too many pixels, without decoding any."""
-    width, height = _read_size(content, name)
-    if width * height > most_pixels:
+def check_image(content: bytes, name: str, limits: Limits) -> int:
+    """Return the pixels of an image by its header; what is no image or too large is refused, without decoding any."""
+    found = look(content, limits.image_pixels)
+    if found.outcome is not Outcome.DECODED:
+        raise refusal_of(found, name, limits)
+    return found.size[0] * found.size[1]
+
+
+def check_pixels(num_pixels: int, most_pixels: int) -> None:
+    """Refuse a request whose images have too many pixels together."""
+    if num_pixels > most_pixels:
         raise Refusal(
-            413, f"'{name}' has {width} x {height} pixels, more than {most_pixels} in all; send a smaller image"
+            413, f"the images have more than {most_pixels} pixels in all; send fewer or smaller images at a time"
         )
 
 
-def _read_size(content: bytes, name: str) -> tuple[int, int]:
-    """Read width and height from an image's header."""
-    try:
-        with Image.open(BytesIO(content), formats=FORMATS) as image:
-            return image.size
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise Refusal(413, f"'{name}' has far too many pixels; send a smaller image") from None
-    except Exception:  # headers fail with almost every kind of exception
-        raise Refusal(422, f"'{name}' is no image of a known format ({', '.join(FORMATS)}); leave it out") from None
-
-
-def decode_all(contents: Sequence[tuple[str, bytes]], reader: Reader, most_pixels: int) -> list[Pixels]:
-    """Check and read images, given with their names."""
-    return [decode(content, name, reader, most_pixels) for name, content in contents]
-
-
-def decode(content: bytes, name: str, reader: Reader, most_pixels: int) -> Pixels:
-    """Check and read one image as the model needs it, (channels, height, width)."""
-    check_image(content, name, most_pixels)
-    try:
-        return cut_ends(reader.image(content))
-    except DataError:
-        raise Refusal(422, f"'{name}' cannot be read to its end as an image; send an undamaged one") from None
-
-
-def cut_ends(pixels: Pixels) -> Pixels:
-    """Keep the middle of a very long image, since every image of a batch takes as much memory as its largest sides."""
-    height, width = pixels.shape[1:]
-    longest = GREATEST_RATIO * min(height, width)
-    # Whole pixels from both ends, equally many, so that the middle stays where it was.
-    top, left = max(0, height - longest) // 2, max(0, width - longest) // 2
-    return np.ascontiguousarray(pixels[:, top : height - top, left : width - left])
+def refusal_of(answer: Answer, name: str, limits: Limits) -> Refusal:
+    """Return why an image is refused."""
+    width, height = answer.size
+    shown = f"{width} x {height} pixels, more than {limits.image_pixels} in all" if width else "far too many pixels"
+    reasons = {
+        Outcome.NO_IMAGE: (422, f"is no image of a known format ({', '.join(FORMATS)}); leave it out"),
+        Outcome.TOO_MANY_PIXELS: (413, f"has {shown}; send a smaller image"),
+        Outcome.TOO_MANY_SCANS: (422, f"is a JPEG of more than {MOST_SCANS} scans; save it anew"),
+        Outcome.DAMAGED: (422, "cannot be read to its end as an image; send an undamaged one"),
+        Outcome.TOO_SLOW: (422, f"took more than {limits.image_seconds:g} seconds to decode; send a smaller image"),
+        Outcome.GIVEN_UP: (503, "was not decoded, since the server is ending; send it again later"),
+    }
+    status, reason = reasons[answer.outcome]
+    return Refusal(status, f"'{name}' {reason}")
 
 
 def as_array(pixels: Pixels) -> Pixels:

@@ -1,6 +1,7 @@
 """What the service does with a request, apart from HTTP's forms."""
 
 import asyncio
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,15 +22,17 @@ from clare.own.taught import TaughtModel
 from clare.serve.archives import StoredImage, clean_label, unpack
 from clare.serve.batching import Batcher
 from clare.serve.current import CurrentModel
+from clare.serve.decoders import Decoders
 from clare.serve.jobs import Job, Jobs
 from clare.serve.limits import Budget, Limits, Refusal
-from clare.serve.pictures import check_image, decode_all
+from clare.serve.pictures import check_image, check_pixels
+from clare.serve.scratch import scratch_folder
 from clare.serve.teach import describe, write_examples
-from clare.serve.uploads import FormLimits, Part, declared_bytes, read_form
+from clare.serve.uploads import FormLimits, Part, read_form
 
 LABEL_BYTES = 1000
 NUM_DECODERS = 2
-"""Threads that decode; each may hold one whole image of the largest size."""
+"""Processes that decode; each may hold one whole image of the largest size."""
 SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -54,21 +57,24 @@ class Service:
         limits = options.limits
         self.options, self.limits = options, limits
         self.predictor = ThreadPoolExecutor(1, "predict")
-        self.decoders = ThreadPoolExecutor(NUM_DECODERS, "decode")
+        self.decoders = Decoders(NUM_DECODERS, limits)
         # On a GPU all work is done on one thread: another one's would spoil a graph that is being recorded.
         opener = self.predictor if torch.cuda.is_available() else None
         self.current = CurrentModel(options.path, options.open_model, opener)
         self.batcher: Batcher[Guess] = Batcher(self._predict_batch, self.predictor, limits)
         self.jobs = Jobs(options.teach_command, limits.waiting_jobs, self.current.refresh)
         self.memory = Budget(limits.memory_bytes, "too many images are under way; try again in a second")
+        self.undecoded = Budget(limits.waiting_images, "too many images wait to be decoded; try again in a second")
+        self.scratch: Path | None = None
         self._undoing = asyncio.Lock()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Keep the workers at work; at the end a job is given up and the folder keeps the last whole model."""
         workers = [self.jobs.run(), self.current.watch(SECONDS_BETWEEN_LOOKS)]
-        with tempfile.TemporaryDirectory(prefix="clare-serve-") as self.scratch:
+        with scratch_folder() as self.scratch:
             tasks = [asyncio.create_task(worker) for worker in workers]
+            self.decoders.start()
             try:
                 yield
             finally:
@@ -77,8 +83,14 @@ class Service:
                 for task in tasks:
                     with suppress(asyncio.CancelledError):
                         await task
-                self.predictor.shutdown()
-                self.decoders.shutdown()
+                self.decoders.close()
+                # What is being predicted goes on to its end, and nobody waits for it.
+                self.predictor.shutdown(wait=False, cancel_futures=True)
+
+    def clear_up(self) -> None:
+        """Leave nothing of strangers behind where the process must end at once."""
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _predict_batch(self, images: list[Pixels], top: int) -> tuple[int, list[Guess]]:
         """Predict with the model in use at this moment."""
@@ -89,16 +101,17 @@ class Service:
         """Answer the images of a request."""
         limits = self.limits
         form_limits = FormLimits({"images": limits.image_bytes}, limits.predict_bytes, limits.predict_images)
-        with self.memory.taken(declared_bytes(request.headers, limits.predict_bytes)):
+        with self.memory.growing() as take:
             parts = await read_form(
-                request.headers, request.stream(), form_limits, lambda number: BytesIO(), in_thread=False
+                request.headers, request.stream(), form_limits, lambda number: BytesIO(), in_thread=False, take=take
             )
             if not parts:
                 raise Refusal(422, "the form has no images; send at least one in the field 'images'")
             contents = [(_name(part, number), _content(part)) for number, part in enumerate(parts)]
-            images = await asyncio.get_running_loop().run_in_executor(
-                self.decoders, decode_all, contents, self.current.model.reader(), limits.image_pixels
-            )
+            # Not two copies of every image while they wait.
+            parts.clear()
+            with self.undecoded.taken(len(contents)):
+                images = await self.decoders.decode_all(contents, self.current.model.reader())
             version, guesses = await self.batcher.ask(images, top)
         answers = [
             answer_of(name, _as_asked(guess, top, threshold))
@@ -116,7 +129,7 @@ class Service:
             num_classes = len({image.label for image in images})
             if num_classes > self.limits.learn_classes:
                 raise Refusal(413, f"{num_classes} classes came, {self.limits.learn_classes} are allowed at a time")
-            await run_in_threadpool(write_examples, folder, images, self.limits.image_pixels)
+            await run_in_threadpool(write_examples, folder, images, self.limits)
             job = Job(folder, mode)
             self.jobs.add(job, held.pop_all().close)
         return job.id
@@ -214,10 +227,11 @@ def _sort_parts(parts: list[Part], folder: Path, limits: Limits) -> list[StoredI
         )
     if len(images) > limits.learn_images:
         raise Refusal(413, f"{len(images)} images came, {limits.learn_images} are allowed at a time")
-    stored = []
+    stored, num_pixels = [], 0
     for position, (image, label) in enumerate(zip(images, labels, strict=True)):
         name = _name(parts[image], position)
-        check_image(_content(parts[image]), name, limits.image_pixels)
+        num_pixels += check_image(_content(parts[image]), name, limits)
+        check_pixels(num_pixels, limits.learn_pixels)
         text = clean_label(_content(parts[label]).decode(errors="replace"))
         stored.append(StoredImage(text, name, folder / f"part-{image:06d}"))
     return stored

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,11 @@ from clare.model.records import Change, Mode
 from clare.own.pictures import Reader
 from clare.own.taught import TaughtModel
 from clare.serve.archives import StoredImage
-from clare.serve.pictures import as_array, decode
+from clare.serve.decoders import Decoder
+from clare.serve.decoding import Wanted
+from clare.serve.limits import Limits
+from clare.serve.parent import die_with_parent, end_with_input
+from clare.serve.pictures import as_array, refusal_of
 
 MANIFEST = "examples.json"
 SECONDS_BETWEEN_REPORTS = 0.2
@@ -99,20 +102,24 @@ def describe(change: Change) -> dict[str, Any]:
     return {**dataclasses.asdict(change), "classes": list(change.classes)}
 
 
-def write_examples(folder: Path, images: Sequence[StoredImage], most_pixels: int) -> None:
+def write_examples(folder: Path, images: Sequence[StoredImage], limits: Limits) -> None:
     """Leave the list of a job's images for the child."""
     listed = [{"label": image.label, "name": image.name, "file": image.path.name} for image in images]
-    write_json(folder / MANIFEST, {"most_pixels": most_pixels, "images": listed})
+    write_json(folder / MANIFEST, {"limits": limits.model_dump(), "images": listed})
 
 
 def read_examples(folder: Path, reader: Reader) -> dict[str, list[Pixels]]:
     """Decode the images of a job, by class."""
     manifest: Mapping[str, Any] = json.loads((folder / MANIFEST).read_text())
+    limits = Limits(**manifest["limits"])
+    wanted = Wanted(limits.image_pixels, reader.channels, reader.shorter_side)
     examples: dict[str, list[Pixels]] = {}
-    for image in manifest["images"]:
-        content = (folder / image["file"]).read_bytes()
-        pixels = decode(content, image["name"], reader, manifest["most_pixels"])
-        examples.setdefault(image["label"], []).append(as_array(pixels))
+    with Decoder(limits.image_seconds) as decoder:
+        for image in manifest["images"]:
+            answer = decoder.decode((folder / image["file"]).read_bytes(), wanted)
+            if answer.pixels is None:
+                raise refusal_of(answer, image["name"], limits)
+            examples.setdefault(image["label"], []).append(as_array(answer.pixels))
     return examples
 
 
@@ -126,22 +133,11 @@ def teach(path: Path, device: str, method: str | None, folder: Path, mode: Mode,
     reporter.say(change=describe(model.teach(examples, mode=mode, listener=reporter)))
 
 
-def end_with_parent() -> None:
-    """End this process when its input closes, that is when the server is gone, however it ended."""
-
-    def wait() -> None:
-        # Not through sys.stdin, whose lock a waiting thread would hold when the interpreter ends.
-        while os.read(0, 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run one job: model folder, device, the method if the user named one, job folder, mode."""
     path, device, method, folder, mode = arguments
-    end_with_parent()
+    die_with_parent()
+    end_with_input()
     # Whatever else prints goes to the log; the reports have the output for themselves.
     reporter = Reporter(os.fdopen(os.dup(1), "w"))
     os.dup2(2, 1)

@@ -37,23 +37,22 @@ class FormLimits:
     num_parts: int
 
 
-def declared_bytes(headers: Mapping[str, str], limit: int) -> int:
-    """Return how long a body says it will be, or the limit where it does not say; too long a body is refused."""
-    declared = headers.get("content-length", "")
-    length = int(declared) if declared.isascii() and declared.isdigit() else limit
-    if length > limit:
-        raise _too_large(limit)
-    return length
-
-
 async def read_form(
-    headers: Mapping[str, str], stream: AsyncIterator[bytes], limits: FormLimits, opener: Opener, *, in_thread: bool
+    headers: Mapping[str, str],
+    stream: AsyncIterator[bytes],
+    limits: FormLimits,
+    opener: Opener,
+    *,
+    in_thread: bool,
+    take: Callable[[int], None] = lambda num_bytes: None,
 ) -> list[Part]:
-    """Read all parts of a multipart body; `in_thread` is for openers that write to a disk."""
+    """Read all parts of a multipart body; `in_thread` is for openers that write to a disk, `take` counts bytes."""
     kind, options = parse_options_header(headers.get("content-type", ""))
     if kind != b"multipart/form-data" or not options.get(b"boundary"):
         raise Refusal(415, "the body is not multipart/form-data with a boundary; send the images as a form's files")
-    declared_bytes(headers, limits.total_bytes)
+    declared = headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared) > limits.total_bytes:
+        raise _too_large(limits.total_bytes)
     receiver = _Receiver(limits, opener)
     num_bytes = 0
     try:
@@ -62,6 +61,8 @@ async def read_form(
             num_bytes += len(chunk)
             if num_bytes > limits.total_bytes:
                 raise _too_large(limits.total_bytes)
+            # Counted as they come, since a client may declare anything and send nothing.
+            take(len(chunk))
             if in_thread:
                 await run_in_threadpool(parser.write, chunk)
             else:

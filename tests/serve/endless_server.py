@@ -1,0 +1,30 @@
+"""`clare serve` around a fake model that never answers, as a process of its own."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fake_service import FakeModel
+from rich.console import Console
+
+from clare.cli import serve as command
+from clare.data.images import Pixels
+from clare.model.records import Guess
+
+
+class Endless(FakeModel):
+    """Thinks about an image without end."""
+
+    def predict_pixels(self, images: Sequence[Pixels], top: int = 5, threshold: float | None = None) -> list[Guess]:
+        """Say that the work has begun, and go on with it."""
+        (self.path / "at-work").touch()
+        time.sleep(600)
+        return []
+
+
+if __name__ == "__main__":
+    command.TaughtModel.open = lambda path, *, device, method: Endless(path)  # type: ignore[method-assign, assignment, misc, return-value]
+    command.serve_command(
+        Console(), Console(stderr=True), Path(sys.argv[1]), "127.0.0.1", 0, None, "cpu", [], sys.argv[2:], None
+    )

@@ -1,0 +1,152 @@
+"""Processes that decode: their answers, their time, and what is left when they are stopped."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_service import bomb, many_scans, png
+
+from clare.own.pictures import Reader
+from clare.serve.decoders import Decoder, Decoders
+from clare.serve.decoding import Outcome, Wanted, decode, send_request
+from clare.serve.limits import Limits, Refusal
+
+WANTED = Wanted(1_000_000, 1, 28)
+READER = Reader(1, 28, 0)
+
+
+@pytest.mark.parametrize(
+    "content", [png(7), png(9, (300, 40)), b"text", bomb(5_000), png(5, (90, 90))[:80], many_scans(200), b""]
+)
+def test_a_process_answers_as_a_call_does(content: bytes) -> None:
+    expected = decode(content, WANTED)
+    with Decoder(60) as decoder:
+        for _ in range(2):
+            answer = decoder.decode(content, WANTED)
+            assert answer[:2] == expected[:2]
+            assert (answer.pixels is None) == (expected.pixels is None)
+            assert answer.pixels is None or np.array_equal(answer.pixels, expected.pixels)
+
+
+def test_a_decoder_needs_no_torch() -> None:
+    code = "import sys, clare.serve.decoding; sys.exit('torch' in sys.modules or 'pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_jpeg_of_very_many_scans_is_not_decoded() -> None:
+    assert decode(many_scans(200), WANTED).outcome is Outcome.TOO_MANY_SCANS
+    assert decode(many_scans(20), WANTED).outcome is Outcome.DECODED
+
+
+def test_a_picture_that_takes_too_long_ends_the_process_and_the_next_one_gets_another() -> None:
+    with Decoder(1e-6) as decoder:
+        assert decoder.decode(png(7), WANTED).outcome is Outcome.TOO_SLOW
+        decoder.seconds = 60
+        assert decoder.decode(png(7), WANTED).outcome is Outcome.DECODED
+
+
+def test_a_process_that_died_is_replaced() -> None:
+    with Decoder(60) as decoder:
+        process = decoder.start()
+        assert process is not None
+        process.kill()
+        process.wait()
+        assert decoder.decode(png(7), WANTED).outcome is Outcome.DECODED
+
+
+def test_a_closed_decoder_gives_up_at_once() -> None:
+    decoder = Decoder(600)
+    process = decoder.start()
+    assert process is not None
+    # A stopped process stands for one that decodes without end.
+    os.kill(process.pid, signal.SIGSTOP)
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(decoder.decode(png(7), WANTED).outcome))
+    thread.start()
+    time.sleep(0.1)
+    decoder.close()
+    thread.join()
+    assert outcomes == [Outcome.GIVEN_UP]
+    assert decoder.decode(png(7), WANTED).outcome is Outcome.GIVEN_UP
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_who_leaves_while_all_are_busy_leaves_nothing_behind() -> None:
+    async def use() -> None:
+        decoders = Decoders(1, Limits())
+        try:
+            (decoder,) = decoders._all
+            process = decoder.start()
+            assert process is not None
+            os.kill(process.pid, signal.SIGSTOP)
+            asked = [asyncio.create_task(decoders.decode_all([("a", png(7))], READER)) for _ in range(3)]
+            await asyncio.sleep(0.1)
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+            # Neither the busy process nor the places in the queue are lost.
+            (pixels,) = await decoders.decode_all([("a", png(7))], READER)
+            assert pixels.shape == (1, 28, 28)
+            assert process.returncode == -signal.SIGKILL
+        finally:
+            decoders.close()
+
+    asyncio.run(use())
+
+
+def test_the_pixels_of_a_request_are_bounded() -> None:
+    async def use() -> None:
+        decoders = Decoders(1, Limits(predict_pixels=3 * 28 * 28))
+        try:
+            assert len(await decoders.decode_all([("a", png(7))] * 3, READER)) == 3
+            with pytest.raises(Refusal, match="2352 pixels in all") as caught:
+                await decoders.decode_all([("a", png(7))] * 4, READER)
+            assert caught.value.status == 413
+        finally:
+            decoders.close()
+
+    asyncio.run(use())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a process that ended")
+def test_a_decoder_dies_with_its_parent_although_its_input_stays_open() -> None:
+    read, write = os.pipe()
+    code = (
+        "import subprocess, sys, time\n"
+        "command = [sys.executable, '-m', 'clare.serve.decoding']\n"
+        f"child = subprocess.Popen(command, stdin={read}, stdout=subprocess.PIPE)\n"
+        "child.stdout.read(1)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, pass_fds=[read])
+    try:
+        with os.fdopen(write, "wb") as pipe:
+            # An answer shows that the child is ready.
+            send_request(pipe, b"", WANTED)
+            assert parent.stdout is not None
+            child = int(parent.stdout.readline())
+            parent.kill()
+            parent.wait()
+            while _is_alive(child):
+                time.sleep(0.02)
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()  # type: ignore[union-attr]
+        os.close(read)
+
+
+def _is_alive(pid: int) -> bool:
+    """Tell whether a process is at work."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
