@@ -19,14 +19,23 @@ StartPython = Callable[..., "subprocess.Popen[str]"]
 
 
 def blocks() -> list[str]:
-    """Return the code blocks of the section, the commands first."""
+    """Return the code blocks of the section."""
     section = README.read_text().split("## Your own pictures")[1].split("\n## ")[0]
-    return re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)
+    return re.findall(r"```\n(.*?)```", section, re.DOTALL)
+
+
+def lines_of_python() -> str:
+    """Return the first lines of Python."""
+    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[0]
 
 
 def commands() -> list[list[str]]:
     """Return the words of each command."""
     return [shlex.split(line, comments=True)[1:] for line in blocks()[0].splitlines()]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 110
 
 
 @pytest.fixture
@@ -43,7 +52,7 @@ def test_the_commands_of_the_readme_run(
     pictures: Path, start_python: StartPython, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [words[0] for words in commands()]
-    assert names == ["learn", "learn", "predict", "inspect", "evaluate", "undo", "serve"]
+    assert names == ["learn", "learn", "predict", "undo", "serve"]
     process = start_python("-m", "clare", *commands()[0], cwd=pictures)
     output, messages = process.communicate()
     assert process.returncode == 0, messages
@@ -74,7 +83,7 @@ def first_address(server: "subprocess.Popen[str]") -> str:
 
 @pytest.mark.slow
 def test_the_lines_of_python_run(pictures: Path, start_python: StartPython) -> None:
-    process = start_python("-c", blocks()[1], cwd=pictures)
+    process = start_python("-c", lines_of_python(), cwd=pictures)
     output, messages = process.communicate()
     assert process.returncode == 0, messages
     assert "fish" in output

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from judge import VERDICTS, Claim
+from judge import Claim
 from result_differences import Difference, Differences
 from result_table import Entry, Table
 from study import Study
@@ -162,8 +162,8 @@ def _sortable(entry: Entry, images: str, study: Study) -> Iterator[str | float |
     yield f"{entry.stream}/{entry.row}"
 
 
-def summary_sheets(table: Table, study: Study, claims: Sequence[Claim]) -> list[Sheet]:
-    """The block for the README: final accuracies by stream, and how the claims fared."""
+def summary_sheets(table: Table, study: Study) -> list[Sheet]:
+    """The block for the README: final accuracies by stream."""
     names = ("clare", "clare-plus", "ranpac", "simplecil", "joint")
     rows = []
     for stream in streams_of(table, study):
@@ -175,13 +175,8 @@ def summary_sheets(table: Table, study: Study, claims: Sequence[Claim]) -> list[
         cells = [percent(plain[name].final) if name in plain else NONE for name in names]
         rows.append((study.titles[stream], *cells[:3], other, *cells[3:]))
     header = ("A_T in percent", "clare", "clare-plus", "ranpac", "best of the others", "class means", "joint (bound)")
-    verdicts = tuple((claim.text, *(str(number) for number in claim.tally().values())) for claim in claims)
     title = "Final accuracy over all classes, each method with the head that the preset gives it"
-    sheets = [
-        Sheet(title, header, tuple(rows)),
-        Sheet("How often each claim was found or refuted on real streams", ("Claim", *VERDICTS), verdicts),
-    ]
-    return sheets if rows else []
+    return [Sheet(title, header, tuple(rows))] if rows else []
 
 
 def streams_of(table: Table, study: Study) -> list[str]:

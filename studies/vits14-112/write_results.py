@@ -144,7 +144,7 @@ def _read(home: Path, entry: Entry, seed: int) -> StoredRun:
 
 def _summary(results: Results) -> str:
     """The block for the README."""
-    told = [to_markdown(sheet).strip() for sheet in summary_sheets(results.table, results.study, results.claims)]
+    told = [to_markdown(sheet).strip() for sheet in summary_sheets(results.table, results.study)]
     return "\n\n".join(
         [*told, "Figures, intervals, variants and how settings were chosen: [results](docs/results.md)."]
     )

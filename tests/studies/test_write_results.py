@@ -186,7 +186,6 @@ def test_the_readme_gets_its_block_and_nothing_else_changes(
     assert "stale" not in readme
     assert rows_of(readme, "CIFAR-100, 10 tasks", "(linear)")
     assert not rows_of(readme, "Draw")
-    assert rows_of(readme, "The learnt mask is ahead", "| 2 | 0 | 0 | 2 |")
 
 
 def test_the_comparison_page_shows_what_clare_compare_prints(pages: Callable[[], dict[str, str]], add: Add) -> None:
