@@ -21,8 +21,9 @@ from clare.engine.settings import EngineSettings
 from clare.errors import DataError, ModelError
 from clare.methods import METHODS
 from clare.methods.base import Method
-from clare.model.folder import load_model, read_manifest, save_model
+from clare.model.folder import build_model, read_manifest, read_model, save_model
 from clare.model.lock import writing
+from clare.own.certainty import fitted_scale
 from clare.own.taught import Mode, TaughtModel
 from clare.presets.load import find_backbone
 from clare.settings import build_settings
@@ -33,7 +34,16 @@ __all__ = ["Learner", "TaughtModel", "create", "load", "teach"]
 class Learner:
     """A classifier that learns new classes without the pictures of the old ones."""
 
-    def __init__(self, method: Method, backbone: Backbone, transforms: TransformSettings, device: str) -> None:
+    def __init__(
+        self,
+        method: Method,
+        backbone: Backbone,
+        transforms: TransformSettings,
+        device: str,
+        calibration: dict[str, Any] | None = None,
+    ) -> None:
+        """Take the parts of a classifier; `calibration` is what was fitted to pictures that were held back."""
+        self._calibration = calibration
         settings = EngineSettings.model_validate({"device": device})
         ranks = Ranks(settings)
         if not method.tasks:
@@ -59,6 +69,8 @@ class Learner:
         store = ImageStore.from_images(images).to(self.context.ranks.device)
         task = Task(len(self.method.tasks), classes, LabelledImages(store, torch.arange(len(images)), labels))
         learn_task(self.context, self.method, task, NoJournal())
+        # What was fitted before knew nothing of these classes.
+        self._calibration = None
 
     def probabilities(self, images: ImageLike | Sequence[ImageLike]) -> torch.Tensor:
         """Return one row per image with a probability for each class learnt so far."""
@@ -73,7 +85,7 @@ class Learner:
         logits = predict_logits(
             self.context, self.method, LabelledImages(store, positions, torch.zeros_like(positions))
         )
-        return (self.method.head.scale * logits).softmax(1)
+        return (fitted_scale(self._calibration, self.method) * logits).softmax(1)
 
     def predict(self, images: ImageLike | Sequence[ImageLike]) -> list[str]:
         """Return the most probable class of each image."""
@@ -117,8 +129,10 @@ def load(
     device: str = "auto",
 ) -> Learner:
     """Read a learner that was saved; a backbone built by hand and a method of one's own must be given again."""
-    built, frozen, transforms = load_model(Path(folder), None if backbone is None else _backbone(backbone), method)
-    return Learner(built, frozen, transforms, device)
+    manifest, tensors = read_model(Path(folder))
+    given = None if backbone is None else _backbone(backbone)
+    built, frozen, transforms = build_model(Path(folder), manifest.state, tensors, given, method)
+    return Learner(built, frozen, transforms, device, manifest.state["calibration"])
 
 
 def teach(
