@@ -45,6 +45,7 @@ FILE = Path(__file__).with_name("broken_methods.py")
     ],
 )
 def test_a_broken_promise_is_told(tiny_preset: Path, tmp_path: Path, kind: str, promise: Promise, reason: str) -> None:
+    METHODS.named(f"{FILE}:{kind}")
     with pytest.raises(AssertionError) as caught:
         promise(Case(f"{FILE}:{kind}", None, tiny_preset, tmp_path))
     assert reason in str(caught.value)
@@ -52,6 +53,7 @@ def test_a_broken_promise_is_told(tiny_preset: Path, tmp_path: Path, kind: str, 
 
 def test_a_refusal_without_a_way_out_is_told(tiny_preset: Path, tmp_path: Path) -> None:
     (promise,) = FOR_EACH_REFUSED_STRATEGY
+    METHODS.named(f"{FILE}:Curt")
     with pytest.raises(AssertionError, match="cannot be used: no', which is not like"):
         promise(Case(f"{FILE}:Curt", "trained", tiny_preset, tmp_path))
 
