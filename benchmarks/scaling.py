@@ -208,7 +208,7 @@ def measure_stream(num_tasks: int, head: str, conditions: Conditions) -> dict[st
         run.evaluate(num_tasks - 1, NUM_FINAL_IMAGES)
         evaluation = time.perf_counter() - started
         save_model(Path(folder) / "model", run.method, run.backbone, run.transforms)
-        start_of_task = run.folder.path / "checkpoint" / run.folder.position["learner"]
+        start_of_task = run.folder.path / "checkpoint" / str(run.folder.position.learner)
         return {
             "num_tasks": num_tasks,
             "num_classes": run.method.head.num_classes,

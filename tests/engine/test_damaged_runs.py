@@ -17,7 +17,7 @@ from clare.engine.run import run_experiment
 from clare.errors import ClareError, RunError
 from clare.position import POSITION, read_position
 from clare.presets.load import make_experiment
-from clare.presets.schema import Experiment
+from clare.presets.schema import Experiment, completed
 from clare.report.record import RunRecord, read_run
 from clare.sealed import seal
 
@@ -168,7 +168,7 @@ def test_what_an_old_run_lost_is_told(tmp_path: Path, name: str) -> None:
 
 def test_an_old_run_gets_digests_with_its_next_commit(tmp_path: Path) -> None:
     folder = shutil.copytree(RELEASED, tmp_path / "old")
-    preset = json.loads((folder / "preset.json").read_text())
+    preset = completed(json.loads((folder / "preset.json").read_text()))
     assert not read_position(folder).has_digests
     run = RunFolder(folder, writes=True)
     run.look(preset)

@@ -187,7 +187,7 @@ def test_a_killed_experiment_goes_on(
     [
         ("tabel1", "there is no experiment 'tabel1' (did you mean 'table1'?); known: table1, "),
         ("table1 --preset quickdrw", "there is no preset 'quickdrw' (did you mean 'quickdraw'?)"),
-        ("table1 --preset quickdraw --backbone nothing", "there is no backbone preset 'nothing'"),
+        ("table1 --preset quickdraw --backbone nothing", "there is no backbone 'nothing'"),
         ("table6 --preset quickdraw --seeds 5", "table6 measures how results vary over seeds, and --seeds got 5 alone"),
         ("table1 --preset quickdraw --seeds 1,x", "--seeds got 'x', which is no whole number"),
         ("efficiency --preset quickdraw --jobs 2", "efficiency compares times, which runs side by side would spoil"),

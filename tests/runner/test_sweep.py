@@ -107,7 +107,7 @@ def test_all_may_fail(tiny_preset: Path, tmp_path: Path) -> None:
         (["--set", "method.epochs=1,2", "--methods", " , "], "--methods is empty"),
         (["--set", "method.epochs=1,2", "--method", "clare", "--methods", "linear"], "--method and --methods were"),
         (["--set", "method.epochs=1,2", "--ray", "local", "--jobs", "2"], "--ray and --jobs were both given"),
-        (["--set", "method.epochs=1,2", "--backbone", "nowhere"], "there is no backbone preset 'nowhere'"),
+        (["--set", "method.epochs=1,2", "--backbone", "nowhere"], "there is no backbone 'nowhere'"),
     ],
 )
 def test_wrong_words_are_named(tiny_preset: Path, tmp_path: Path, arguments: list[str], sentence: str) -> None:
