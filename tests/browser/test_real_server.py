@@ -29,7 +29,7 @@ def model_path(tmp_path: Path) -> Path:
     with resources.files("clare.data").joinpath("embedded/quickdraw.npz").open("rb") as file:
         archive = np.load(file, allow_pickle=False)
         images, names = archive["images"], archive["classes"].tolist()
-    model = TaughtModel.create(tmp_path / "drawings", settings={"epochs": 2, "probe_epochs": 1}, device="cpu")
+    model = TaughtModel.create(tmp_path / "drawings", device="cpu")
     model.teach({name: list(images[names.index(name), 40:80]) for name in KNOWN})
     return tmp_path / "drawings"
 
