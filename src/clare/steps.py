@@ -16,8 +16,8 @@ Statistic = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 """(images or features, labels, weights) -> tensors that add up over batches and ranks; padding has weight zero."""
 
 
-Schedule = Literal["cosine", "quarter-cosine", "constant"]
-"""How the learning rate goes from epoch to epoch."""
+Schedule = Literal["cosine", "cosine-steps", "quarter-cosine", "constant"]
+"""How the learning rate goes from epoch to epoch, or from step to step."""
 
 
 @dataclass(frozen=True)

@@ -58,3 +58,9 @@ def test_a_run_records_it(tiny_preset: Path, tmp_path: Path) -> None:
     run_experiment(make_experiment(str(tiny_preset), "simplecil"), tmp_path / "run", Silence())
     environment = json.loads((tmp_path / "run/environment.json").read_text())
     assert environment["commit"] == source_commit()
+
+
+def test_a_copy_without_history_is_told_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "__init__.py").write_text("")
+    monkeypatch.setenv("CLARE_COMMIT", "abc")
+    assert source_commit(tmp_path) == "abc"

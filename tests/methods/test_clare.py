@@ -94,8 +94,8 @@ def test_stage_one_leaves_no_trace_but_the_mask(
     context: MakeContext,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def every_fifth(scores: torch.Tensor, candidates: torch.Tensor, budget: int) -> torch.Tensor:
-        del scores, budget
+    def every_fifth(scores: torch.Tensor, candidates: torch.Tensor, budget: int, unmoved: bool) -> torch.Tensor:
+        del scores, budget, unmoved
         return candidates & (candidates.cumsum(0) % 5 == 0)
 
     monkeypatch.setattr(clare_module, "select_top", every_fifth)

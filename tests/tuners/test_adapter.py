@@ -7,7 +7,6 @@ from typing import cast
 import pytest
 import timm
 import torch
-import torch.nn.functional as F
 from timm.models.vision_transformer import Block, ResPostBlock, VisionTransformer
 from torch import Tensor
 
@@ -231,13 +230,3 @@ def test_initial_values_are_seeded(tiny_backbone: MakeBackbone) -> None:
     assert not torch.equal(initial_values(2, 8, 4, generator(0)), initial_values(2, 8, 4, generator(1)))
     adapter = FlatAdapter(tiny_backbone().vit, AdapterSettings(bottleneck=4), generator(2))
     assert torch.equal(adapter.initial, initial_values(2, 24, 4, generator(2)))
-
-
-def test_movement_is_the_distance_from_the_initial_values(tiny_backbone: MakeBackbone) -> None:
-    adapter = FlatAdapter(tiny_backbone().vit, AdapterSettings(bottleneck=1), generator())
-    assert not adapter.movement().any()
-    with torch.no_grad():
-        adapter.values[3] -= 0.5
-    moved = F.one_hot(torch.tensor(3), adapter.values.numel()) * 0.5
-    torch.testing.assert_close(adapter.movement(), moved)
-    assert not adapter.movement().requires_grad

@@ -11,11 +11,11 @@ from clare.sparse.update import penalty_gradient, soft_threshold, write_masked
 from clare.steps import Adam, Group, Optimizer, Schedule, Sgd
 
 
-def scheduled_rate(base: float, schedule: Schedule, epoch: int, epochs: int) -> float:
-    """Return the learning rate of an epoch."""
+def scheduled_rate(base: float, schedule: Schedule, epoch: float, epochs: int) -> float:
+    """Return the learning rate after so many epochs, or parts of them."""
     if schedule == "constant":
         return base
-    if schedule == "cosine":
+    if schedule in ("cosine", "cosine-steps"):
         return 0.5 * base * (1 + math.cos(math.pi * epoch / epochs))
     # CODA-Prompt's and InfLoRA's: 99 per cent of a quarter turn, and the second epoch keeps the rate of the first.
     return base * math.cos(0.99 * math.pi / 2 * max(epoch - 1, 0) / max(epochs - 1, 1))

@@ -64,8 +64,14 @@ class PhaseRun:
         rate = scheduled_rate(optimizer.learning_rate, optimizer.schedule, epoch, phase.epochs)
         self.step.optimizer.set_rate(rate)
         self.step.total.zero_()
-        context.listener.epoch(epoch, -(-len(order) // phase.batch_size))
-        for batch, inputs, labels in drawn_batches(self.source, order, phase.batch_size, ranks):
+        num_batches = -(-len(order) // phase.batch_size)
+        context.listener.epoch(epoch, num_batches)
+        for index, (batch, inputs, labels) in enumerate(drawn_batches(self.source, order, phase.batch_size, ranks)):
+            if optimizer.schedule == "cosine-steps":
+                done = epoch + index / num_batches
+                self.step.optimizer.set_rate(
+                    scheduled_rate(optimizer.learning_rate, "cosine-steps", done, phase.epochs)
+                )
             self.step(inputs, labels, batch.weights.to(inputs.device), batch.num_samples)
             context.listener.batch()
         ranks.sum_(self.step.total)

@@ -10,12 +10,14 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
+from clare.heads.contrast import Contrast, Over
 from clare.methods.adapted import AdaptedMethod, AdaptedSettings
 from clare.methods.base import Capacity, register
-from clare.sparse.diagnosis import count_per_block, movement_histogram, smallest
+from clare.sparse.diagnosis import count_claim, movement_histogram, smallest
 from clare.sparse.ledger import Ledger
 from clare.sparse.select import budget_of, select_random, select_top
-from clare.steps import Choosing, Group, Learning, Notice, Penalty, TaskInfo
+from clare.sparse.update import MergeForm, PenaltyForm, merged
+from clare.steps import Choosing, Group, Learning, Notice, Penalty, Phase, TaskInfo
 
 
 class ClareSettings(AdaptedSettings):
@@ -24,14 +26,25 @@ class ClareSettings(AdaptedSettings):
     sparsity: float = Field(0.95, ge=0, lt=1, description="Share of the free coordinates that a task leaves free.")
     probe_epochs: int = Field(5, ge=1, le=10_000, description="Epochs of Stage 1, which finds the mask.")
     penalty_weight: float = Field(1e-4, ge=0, le=10, description="Weight of the Stage-1 penalty on movement.")
-    penalty: Literal["l1-proximal", "l1-subgradient", "l2"] = Field(
+    penalty: PenaltyForm = Field(
         "l1-proximal", description="Form of the Stage-1 penalty; the paper's text reads as l1-subgradient."
     )
     probe_decay: Literal["initial", "zero"] = Field(
-        "initial", description="Where weight decay pulls in Stage 1; towards zero it biases the scores."
+        "initial", description="Where weight decay pulls in Stage 1: to `origin`, or to zero, which biases the scores."
     )
     probe_head: Literal["copy", "keep", "frozen"] = Field(
         "copy", description="Rows in Stage 1: a throw-away copy, kept for Stage 2, or held at their initial values."
+    )
+    contrast: Over = Field(
+        "task", description="Classes in the loss: the task's, or all so far with earlier rows fixed or trained as well."
+    )
+    origin: Literal["initial", "start", "zero"] = Field(
+        "initial",
+        description="What Stage 1's penalty and the score measure movement from: the initial values, where the task's "
+        "training started, or zero, so that values count and not changes.",
+    )
+    select_unmoved: bool = Field(
+        False, description="Take every candidate where the threshold is zero, as printed, not only those that moved."
     )
     mask: Literal["learnt", "random", "none"] = Field(
         "learnt", description="Coordinates that moved most in Stage 1, as many at random, or every coordinate."
@@ -39,19 +52,14 @@ class ClareSettings(AdaptedSettings):
     capacity_aware: bool = Field(
         True, description="Budget from what is free; otherwise a constant share of all, overlap allowed."
     )
-    constant_share: float = Field(
-        0.05, gt=0, le=1, description="Share of all coordinates per task when not capacity-aware."
-    )
-    two_stage: bool = Field(
-        True, description="Reset and train again after the mask is found, or keep the largest changes."
-    )
+    constant_share: float = Field(0.05, gt=0, le=1, description="Share of all coordinates per task if constant.")
+    two_stage: bool = Field(True, description="Train anew inside the mask of Stage 1, or keep the largest changes.")
     start: Literal["shared", "initial"] = Field(
-        "shared",
-        description="Where a task's training starts: the shared adapter, or its initial values (independent tuning).",
+        "shared", description="Where training starts: the shared adapter, or its initial values (independent tuning)."
     )
-    merge: Literal["state", "literal"] = Field(
+    merge: MergeForm = Field(
         "state",
-        description="Keep the trained values, or add deltas as printed, which double-counts where masks overlap.",
+        description="Keep the trained values, or add deltas as printed, which counts twice where masks overlap.",
     )
 
 
@@ -71,7 +79,22 @@ class Clare(AdaptedMethod):
     def __init__(self, backbone: Backbone, settings: ClareSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
         self.ledger = Ledger(self.adapter.values.numel())
+        self.contrast = Contrast(self.head.row_size, settings.contrast)
         self.movement: dict[str, Any] | None = None
+
+    def prepare(self, num_tasks: int | None, largest_task: int) -> None:
+        """Make room for the rows of all tasks where their number is known."""
+        super().prepare(num_tasks, largest_task)
+        self.contrast.reserve((num_tasks or 0) * largest_task)
+
+    @property
+    def room(self) -> int:
+        """Return how many rows of earlier classes there is room for, which grows where their number is unknown."""
+        return len(self.contrast.rows)
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's cross-entropy over the classes to tell apart."""
+        return self.contrast.loss(self.head, self.features(images), labels)
 
     def learn(self, task: TaskInfo) -> Learning:
         """Find the mask, learn within it, merge, and freeze it; then finish the head."""
@@ -84,56 +107,62 @@ class Clare(AdaptedMethod):
         shared = self.adapter.values.detach().clone()
         if self.settings.start == "initial":
             self.adapter.values.copy_(self.adapter.initial)
-        chosen = yield from (self._two_stages(task) if self.settings.two_stage else self._one_stage(task))
-        self._merge(shared, chosen)
+        start = self.adapter.values.detach().clone()
+        origin = {"initial": self.adapter.initial, "start": start, "zero": torch.zeros_like(start)}
+        stages = self._two_stages if self.settings.two_stage else self._one_stage
+        chosen = yield from stages(task, start, origin[self.settings.origin])
+        values, initial = self.adapter.values.detach(), self.adapter.initial
+        self.adapter.values.copy_(merged(shared, values, chosen, initial, self.settings.merge))
         self.ledger.claim(chosen, self.adapter.values)
+        self.contrast.give_back(self.head)
 
     def open_rows(self, task: TaskInfo) -> Learning:
-        """Draw the task's rows."""
+        """Draw the task's rows, beside those of earlier tasks."""
         self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.contrast.take(self.head)
         yield from ()
 
-    def _two_stages(self, task: TaskInfo) -> Choosing:
+    def row_groups(self) -> list[Group]:
+        """Return the rows that a task trains: its own, and earlier ones where the loss trains those."""
+        return [*self.head.groups(), *self.contrast.groups()]
+
+    def _two_stages(self, task: TaskInfo, start: Tensor, origin: Tensor) -> Choosing:
         """Stage 1 leaves no trace but the mask; Stage 2 trains inside it from the same start."""
-        start = self.adapter.values.detach().clone()
-        rows = [group.parameter.detach().clone() for group in self.head.groups()]
+        rows = [group.parameter.detach().clone() for group in self.row_groups()]
         candidates = self.candidates()
         if self.settings.mask == "learnt" and candidates.any():
-            groups = [self._probe_group(candidates)]
-            if self.settings.probe_head != "frozen":
-                groups += self.head.groups()
-            yield self.phase("probe", self.settings.probe_epochs, groups)
-        chosen = yield from self._choose(task, candidates)
+            trained_rows = [] if self.settings.probe_head == "frozen" else self.row_groups()
+            yield self.phase("probe", self.settings.probe_epochs, [self._probed(candidates, origin), *trained_rows])
+        chosen = yield from self._choose(task, candidates, origin)
         self.adapter.values.copy_(start)
         if self.settings.probe_head == "copy":
-            for group, values in zip(self.head.groups(), rows, strict=True):
+            for group, values in zip(self.row_groups(), rows, strict=True):
                 group.parameter.copy_(values)
-        yield self.phase("train", self.settings.epochs, [Group(self.adapter.values, mask=chosen), *self.head.groups()])
+        yield self._train(chosen)
         return chosen
 
-    def _one_stage(self, task: TaskInfo) -> Choosing:
+    def _one_stage(self, task: TaskInfo, _: Tensor, origin: Tensor) -> Choosing:
         """Train every candidate without penalty, then choose the largest changes, which alone the merge keeps."""
         candidates = self.candidates()
-        groups = [Group(self.adapter.values, mask=candidates), *self.head.groups()]
-        yield self.phase("train", self.settings.epochs, groups)
-        return (yield from self._choose(task, candidates))
+        yield self._train(candidates)
+        return (yield from self._choose(task, candidates, origin))
+
+    def _train(self, mask: Tensor) -> Phase:
+        """Ask for the training without penalty of these coordinates and the rows."""
+        return self.phase("train", self.settings.epochs, [Group(self.adapter.values, mask=mask), *self.row_groups()])
 
     def candidates(self) -> Tensor:
         """Mark the coordinates that this task may use."""
         everything = self.settings.mask == "none" or not self.settings.capacity_aware
         return torch.ones_like(self.ledger.free) if everything else self.ledger.free.clone()
 
-    def _probe_group(self, candidates: Tensor) -> Group:
-        """Return Stage 1's group: the candidates, pulled back towards their initial values."""
-        settings, initial = self.settings, self.adapter.initial
-        return Group(
-            self.adapter.values,
-            mask=candidates,
-            penalty=Penalty(settings.penalty_weight, settings.penalty, initial),
-            decay_towards=initial if settings.probe_decay == "initial" else None,
-        )
+    def _probed(self, candidates: Tensor, origin: Tensor) -> Group:
+        """Return Stage 1's group: the candidates, pulled back towards where movement is measured from."""
+        penalty = Penalty(self.settings.penalty_weight, self.settings.penalty, origin)
+        decay_towards = origin if self.settings.probe_decay == "initial" else None
+        return Group(self.adapter.values, mask=candidates, penalty=penalty, decay_towards=decay_towards)
 
-    def _choose(self, task: TaskInfo, candidates: Tensor) -> Choosing:
+    def _choose(self, task: TaskInfo, candidates: Tensor, origin: Tensor) -> Choosing:
         """Mark the coordinates of this task, and say once when none is left."""
         settings, self.movement = self.settings, None
         if settings.mask == "none":
@@ -143,41 +172,24 @@ class Clare(AdaptedMethod):
             if not self.ledger.lengths or self.ledger.lengths[-1] > 0:
                 yield Notice("no free coordinates are left: from here on only the head learns new classes")
             return candidates
-        if settings.capacity_aware:
-            budget = budget_of(num_candidates, 1 - settings.sparsity)
-        else:
-            budget = budget_of(num_candidates, settings.constant_share)
+        budget = budget_of(
+            num_candidates, 1 - settings.sparsity if settings.capacity_aware else settings.constant_share
+        )
         if settings.mask == "random":
             return select_random(candidates, budget, self.generator(task, "mask"))
-        scores = self.adapter.movement()
-        chosen = select_top(scores, candidates, budget)
+        scores = (self.adapter.values.detach() - origin).abs()
+        chosen = select_top(scores, candidates, budget, settings.select_unmoved)
         self.movement = movement_histogram(scores[candidates], smallest(scores, chosen))
         return chosen
 
-    def _merge(self, shared: Tensor, chosen: Tensor) -> None:
-        """Make the shared adapter of what it was before and what this task trained."""
-        trained = self.adapter.values.detach()
-        if self.settings.merge == "state":
-            merged = torch.where(chosen, trained, shared)
-        else:
-            merged = shared + torch.where(chosen, trained - self.adapter.initial, 0.0)
-        self.adapter.values.copy_(merged)
-
     def capacity(self) -> Capacity:
         """Return how much of the adapter is used."""
-        claimed = self.ledger.lengths[-1] if self.ledger.lengths else 0
-        return Capacity(self.ledger.num_coordinates, self.ledger.num_free, claimed)
+        return Capacity(self.ledger.num_coordinates, self.ledger.num_free, (self.ledger.lengths or [0])[-1])
 
     def diagnosis(self) -> dict[str, Any]:
         """Return how far Stage 1 moved the candidates, where it did, and which blocks the task's claim lies in."""
-        if not self.ledger.lengths:
-            return {}
-        adapter, (coordinates, _) = self.adapter, self.ledger.claim_of(-1)
-        return {
-            **({"movement": self.movement} if self.movement else {}),
-            "claimed_per_block": count_per_block(coordinates, adapter.num_blocks, adapter.block_size),
-            "coordinates_per_block": adapter.block_size,
-        }
+        placed = count_claim(self.ledger, self.adapter.num_blocks, self.adapter.block_size)
+        return {**({"movement": self.movement} if self.movement else {}), **placed}
 
     def structure(self) -> dict[str, Any]:
         """Return the base structure and the size of every task's claim."""

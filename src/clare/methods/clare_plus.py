@@ -1,6 +1,6 @@
-"""CLARE with statistics that follow the features, and a loss that can be over all classes so far."""
+"""CLARE with statistics that follow the features."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,6 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.contrast import Contrast
 from clare.heads.drift import fit_drift_of_parts
 from clare.methods.base import register
 from clare.methods.clare import Clare, ClareSettings
@@ -18,9 +17,6 @@ from clare.steps import Collect, Learning, Solve, TaskInfo, answered
 class ClarePlusSettings(ClareSettings):
     """CLARE's settings, and what is added to them."""
 
-    contrast: Literal["task", "seen"] = Field(
-        "task", description="Classes that the training loss tells apart: the task's, or all so far, old rows fixed."
-    )
     row_epochs: int = Field(
         0,
         ge=0,
@@ -53,23 +49,11 @@ class ClarePlus(Clare):
 
     def __init__(self, backbone: Backbone, settings: ClarePlusSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
-        self.contrast = Contrast(self.head.row_size)
         self.register_buffer("anchor", self.adapter.values.detach().clone(), persistent=False)
         self.register_buffer("hold", self.adapter.values.new_zeros(()), persistent=False)
 
-    def prepare(self, num_tasks: int | None, largest_task: int) -> None:
-        """Make room for the rows of all tasks where their number is known."""
-        super().prepare(num_tasks, largest_task)
-        self.contrast.reserve((num_tasks or 0) * largest_task)
-
-    @property
-    def room(self) -> int:
-        """Return how many rows of earlier classes there is room for, which grows where their number is unknown."""
-        return len(self.contrast.rows)
-
     def learn(self, task: TaskInfo) -> Learning:
         """Adapt as CLARE does, then let the statistics of earlier classes follow."""
-        self.contrast.place(self.head.directions)
         self.anchor.copy_(self.adapter.values)
         self.hold.fill_(self.settings.hold if task.index > 0 else 0.0)
         if task.index == 0 or not (self.settings.follow_drift and self.head.follows_drift):
@@ -88,15 +72,12 @@ class ClarePlus(Clare):
         """Draw the task's rows, and let them find their classes while the features stand still."""
         yield from super().open_rows(task)
         if self.settings.row_epochs > 0:
-            yield self.phase("rows", self.settings.row_epochs, self.head.groups())
+            yield self.phase("rows", self.settings.row_epochs, self.row_groups())
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the classes to tell apart, and what moving its features costs."""
         features = self.features(images)
-        if self.settings.contrast == "seen":
-            losses = F.cross_entropy(self.contrast.logits(self.head, features), labels, reduction="none")
-        else:
-            losses = self.head.block_loss(features, labels)
+        losses = self.contrast.loss(self.head, features, labels)
         if self.settings.hold == 0:
             return losses
         return losses + self.hold * (1 - F.cosine_similarity(features, self._features_before(images)))

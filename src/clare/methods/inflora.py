@@ -5,7 +5,7 @@ Shapes: L blocks, D width, R rank, B images.
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -37,6 +37,11 @@ class InfLoraSettings(MethodSettings):
         le=1,
         description="Share that the threshold rises to in equal steps, and would reach after all tasks.",
     )
+    update: Literal["summed", "separate"] = Field(
+        "summed",
+        description="Add updates to the weight before its product with the inputs, or multiply them by themselves: "
+        "in half precision a sum rounds an update to the steps of the weight.",
+    )
     num_tasks: int = Field(
         0, ge=0, le=1_000_000, description="Tasks over which the threshold rises; 0 means as many as the stream has."
     )
@@ -57,7 +62,8 @@ class InfLora(Method):
 
     def __init__(self, backbone: Backbone, settings: InfLoraSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
-        self.lora = QkvLora(backbone.vit, settings.rank, ("k", "v"), shared_down=True)
+        is_separate = settings.update == "separate"
+        self.lora = QkvLora(backbone.vit, settings.rank, ("k", "v"), shared_down=True, is_separate=is_separate)
         self.register_buffer("merged", self.lora.product())
         self.memory = InputMemory(len(backbone.vit.blocks), int(backbone.vit.embed_dim))
         self.num_tasks = settings.num_tasks

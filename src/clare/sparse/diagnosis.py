@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clare.sparse.ledger import Ledger
+
 SMALLEST = 1e-9
 """The lowest edge; smaller movements count in the first bin."""
 NUM_BINS = 40
@@ -31,6 +33,15 @@ def movement_histogram(movement: Tensor, threshold: float | None = None) -> dict
 def smallest(scores: Tensor, chosen: Tensor) -> float | None:
     """Return the smallest score among the chosen, the threshold that they reached; none where none is chosen."""
     return float(scores[chosen].min()) if chosen.any() else None
+
+
+def count_claim(ledger: Ledger, num_blocks: int, block_size: int) -> dict[str, Any]:
+    """Return which of equal blocks the last claim lies in; nothing before the first."""
+    if not ledger.lengths:
+        return {}
+    coordinates, _ = ledger.claim_of(-1)
+    counts = count_per_block(coordinates, num_blocks, block_size)
+    return {"claimed_per_block": counts, "coordinates_per_block": block_size}
 
 
 def count_per_block(coordinates: Tensor, num_blocks: int, block_size: int) -> list[int]:

@@ -11,9 +11,9 @@ def budget_of(num_candidates: int, share: float) -> int:
     return min(num_candidates, max(1, round(share * num_candidates)))
 
 
-def select_top(scores: Tensor, candidates: Tensor, budget: int) -> Tensor:
-    """Mark the candidates whose score reaches the budget-th largest; ties are all taken, zero scores never."""
-    moved = candidates & (scores > 0)
+def select_top(scores: Tensor, candidates: Tensor, budget: int, unmoved: bool = False) -> Tensor:
+    """Mark the candidates whose score reaches the budget-th largest; ties are all taken, zero scores only on demand."""
+    moved = candidates if unmoved else candidates & (scores > 0)
     budget = min(budget, int(moved.sum()))
     if budget == 0:
         return torch.zeros_like(candidates)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 PenaltyForm = Literal["l1-proximal", "l1-subgradient", "l2"]
+MergeForm = Literal["state", "literal"]
 
 
 def soft_threshold(values: Tensor, threshold: Tensor | float) -> Tensor:
@@ -25,3 +26,10 @@ def penalty_gradient(offset: Tensor, weight: float, form: PenaltyForm) -> Tensor
 def write_masked(target: Tensor, values: Tensor, mask: Tensor | None) -> None:
     """Overwrite the target where the mask is true; `where` keeps a NaN elsewhere from leaking in."""
     target.copy_(values if mask is None else torch.where(mask, values, target))
+
+
+def merged(shared: Tensor, trained: Tensor, chosen: Tensor, initial: Tensor, form: MergeForm) -> Tensor:
+    """Return the shared values after a task: what it trained where it chose, or its delta added, as printed."""
+    if form == "state":
+        return torch.where(chosen, trained, shared)
+    return shared + torch.where(chosen, trained - initial, 0.0)

@@ -102,10 +102,6 @@ class FlatAdapter(Tuner):
         hidden = F.dropout(F.relu(F.linear(x, down, down_bias)), self.settings.dropout, drops)
         return self.settings.scale * F.linear(hidden, up, up_bias)
 
-    def movement(self) -> Tensor:
-        """Return |value - initial value| of every coordinate."""
-        return (self.values.detach() - self.initial).abs()
-
 
 def initial_values(num_blocks: int, width: int, hidden: int, generator: torch.Generator) -> Tensor:
     """Draw down-projections Kaiming-uniform with a = sqrt(5); up-projections and biases are zero."""

@@ -31,18 +31,28 @@ class UpdatedProjection(nn.Module):
         self._lora = (lora,)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Project with the sum of the weight and its update."""
+        """Project with the sum of the weight and its update, or add what the update makes of the inputs by itself."""
         lora, linear = self._lora[0], self.inner
         lora.watch(x)
+        if lora.is_separate:
+            return lora.added(self.index, x, F.linear(x, linear.weight, linear.bias))
         return F.linear(x, lora.updated(self.index, linear.weight), linear.bias)
 
 
 class QkvLora(nn.Module):
     """One pair of factors for each block, and a way to add their products, or any others, to the projections."""
 
-    def __init__(self, vit: VisionTransformer, rank: int, parts: tuple[Part, ...], shared_down: bool) -> None:
-        """Take the parts that are updated, and whether those of a block share one down-projection."""
+    def __init__(
+        self,
+        vit: VisionTransformer,
+        rank: int,
+        parts: tuple[Part, ...],
+        shared_down: bool,
+        is_separate: bool = False,
+    ) -> None:
+        """Take the updated parts, whether those of a block share one down-projection, and if updates stay separate."""
         super().__init__()
+        self.is_separate = is_separate
         num_blocks, width = len(vit.blocks), int(vit.embed_dim)
         if rank > width:
             raise SettingsError(f"`method.rank` is {rank}, but the backbone is {width} wide; set it to {width} or less")
@@ -82,6 +92,15 @@ class QkvLora(nn.Module):
         for place, update in zip(self.places, self._updates[index].unbind(0), strict=True):
             rows[place] = rows[place] + update
         return torch.cat(rows)
+
+    def added(self, index: int, x: Tensor, outputs: Tensor) -> Tensor:
+        """Return the outputs of a projection and the updates' products with its inputs, whose rounding is their own."""
+        if not self._updates:
+            return outputs
+        parts = list(outputs.chunk(3, dim=-1))
+        for place, update in zip(self.places, self._updates[index].unbind(0), strict=True):
+            parts[place] = parts[place] + F.linear(x, update)
+        return torch.cat(parts, dim=-1)
 
     @contextmanager
     def watched(self, weights: Tensor) -> Iterator[list[Tensor]]:
