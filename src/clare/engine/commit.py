@@ -12,7 +12,7 @@ VARIABLE = "CLARE_COMMIT"
 
 
 def source_commit(package: Path = Path(clare.__file__).parent) -> str | None:
-    """Return the commit of the source, with `+changes` where files differ from it, or what CLARE_COMMIT says of a copy."""
+    """Return the source's commit, with `+changes` where files differ from it, or what CLARE_COMMIT says of a copy."""
     # A package that merely lies below somebody's repository, as in a virtual environment, is not tracked there.
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return os.environ.get(VARIABLE) or None
