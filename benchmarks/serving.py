@@ -29,9 +29,9 @@ from machine import device_name, find_device, versions, write_json
 from PIL import Image
 from serving_load import HOST
 
+from clare.classifier.taught import TaughtModel
 from clare.cli.serve import listen, settled, share_threads
 from clare.data.sources import DataSettings, load_dataset
-from clare.own.taught import TaughtModel
 from clare.serve.app import make_app
 from clare.serve.limits import Limits
 from clare.serve.service import Options

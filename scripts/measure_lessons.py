@@ -24,6 +24,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from clare.classifier.taught import TaughtModel
 from clare.data.folders import image_paths, subfolders
 from clare.data.settings import DataSettings
 from clare.data.sources import load_dataset
@@ -33,7 +34,6 @@ from clare.engine.settings import EngineSettings
 from clare.errors import DataError
 from clare.files import write_json
 from clare.model.records import Mode
-from clare.own.taught import TaughtModel
 from clare.presets.load import find_backbone, merge, parse_override
 from clare.seeds import generator_at
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from clare.classifier.certainty import calibration_error
+from clare.classifier.defaults import DEFAULT_METHOD
+from clare.classifier.taught import TaughtModel
 from clare.data.images import Pixels
 from clare.data.sources import Dataset, DataSettings, load_dataset
 from clare.data.store import LabelledImages
 from clare.files import write_json
 from clare.model.records import Mode
-from clare.own.certainty import calibration_error
-from clare.own.defaults import DEFAULT_METHOD
-from clare.own.taught import TaughtModel
 from clare.version import __version__
 
 SEED = 0

@@ -14,10 +14,10 @@ import torch
 
 import clare
 from clare.backbones.vit import Backbone
-from clare.contract import world
 from clare.data import sources
 from clare.data.stream import Stream
 from clare.engine.context import Context
+from clare.testing import world
 
 # rich keeps for good the width that it finds here when a console is made, so that no test could ask for another one.
 # A worker of pytest-xdist has a width in its environment even where no terminal is: the readline of its parent puts it.

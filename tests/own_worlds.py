@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from clare.backbones.vit import BackboneSettings, build_embedded
+from clare.classifier.taught import TaughtModel
 from clare.data.images import Pixels
 from clare.files import write_tensors
-from clare.own.taught import TaughtModel
 
 SIZES = {"embed_dim": 24, "depth": 2, "num_heads": 2}
 FAST: dict[str, Any] = {

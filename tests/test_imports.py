@@ -30,10 +30,10 @@ OUTER = {
     "engine",
     "presets",
     "model",
-    "own",
+    "classifier",
     "export",
     "report",
-    "contract",
+    "testing",
     "runner",
     "cli",
     "learner",
@@ -48,15 +48,15 @@ FORBIDDEN = {
     "backbones": OUTER,
     "data": {"sparse", "tuners", "heads", "backbones", "metrics", *OUTER},
     "methods": {*OUTER - {"methods"}, "data"},
-    "engine": {"own", "export", "report", "contract", "cli", "runner", "learner", "serve"},
-    "model": {"own", "export", "engine", "presets", "report", "contract", "cli", "runner", "learner", "serve"},
-    "own": {"export", "presets", "report", "contract", "cli", "runner", "learner", "serve"},
-    "export": {"engine", "presets", "report", "contract", "cli", "runner", "learner", "serve"},
-    "serve": {"export", "engine", "presets", "report", "contract", "runner", "learner"},
-    "presets": {"own", "export", "report", "contract", "cli", "runner", "learner", "serve", "model"},
-    "contract": {"own", "export", "report", "cli", "runner", "learner", "serve"},
-    "runner": {"own", "export", "contract", "cli", "learner", "serve"},
-    "experiments": {"own", "export", "contract", "cli", "runner", "learner", "serve"},
+    "engine": {"classifier", "export", "report", "testing", "cli", "runner", "learner", "serve"},
+    "model": {"classifier", "export", "engine", "presets", "report", "testing", "cli", "runner", "learner", "serve"},
+    "classifier": {"export", "presets", "report", "testing", "cli", "runner", "learner", "serve"},
+    "export": {"engine", "presets", "report", "testing", "cli", "runner", "learner", "serve"},
+    "serve": {"export", "engine", "presets", "report", "testing", "runner", "learner"},
+    "presets": {"classifier", "export", "report", "testing", "cli", "runner", "learner", "serve", "model"},
+    "testing": {"classifier", "export", "report", "cli", "runner", "learner", "serve"},
+    "runner": {"classifier", "export", "testing", "cli", "learner", "serve"},
+    "paper": {"classifier", "export", "testing", "cli", "runner", "learner", "serve"},
     "report": {
         *FOUNDATION - {"errors", "files", "position", "sealed"},
         *OUTER - {"report"},
@@ -116,8 +116,8 @@ def test_a_part_imports_only_what_it_may(path: Path) -> None:
     assert not found & FORBIDDEN.get(part, set())
     if part not in ("cli", "__main__"):
         assert "cli" not in found
-    if part not in ("cli", "experiments", "runner"):
-        assert "experiments" not in found
+    if part not in ("cli", "paper", "runner"):
+        assert "paper" not in found
     if part in FOUNDATION:
         assert found <= {*FOUNDATION, "sparse"}
 

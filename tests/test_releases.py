@@ -9,9 +9,9 @@ import pytest
 from own_worlds import drawings
 
 import clare
+from clare.classifier.taught import TaughtModel
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
-from clare.own.taught import TaughtModel
 from clare.presets.load import make_experiment
 from clare.registry import load_file
 from clare.report.record import read_run

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from own_worlds import drawings
 
+from clare.classifier.taught import TaughtModel
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
-from clare.own.taught import TaughtModel
 from clare.presets.load import make_experiment
 from clare.report.record import read_run
 

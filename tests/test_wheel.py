@@ -13,7 +13,7 @@ import pytest
 from own_worlds import drawings, write_pictures
 from PIL import Image
 
-from clare.contract.world import write_preset
+from clare.testing.world import write_preset
 from clare.version import __version__
 
 ROOT = Path(__file__).parents[1]

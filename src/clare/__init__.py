@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from clare.version import __version__
 
 if TYPE_CHECKING:
+    from clare.classifier.taught import TaughtModel
     from clare.learner import Learner, create, load, teach
-    from clare.own.taught import TaughtModel
 
 __all__ = ["Learner", "TaughtModel", "__version__", "create", "load", "teach"]
 

@@ -8,6 +8,8 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 
 from clare.backbones.vit import EMBEDDED, Backbone, BackboneSettings, freeze, load_backbone
+from clare.classifier.certainty import fitted_scale
+from clare.classifier.taught import Mode, TaughtModel
 from clare.data.examples import Examples, ImageLike, as_list, read_examples, read_image
 from clare.data.store import ImageStore, LabelledImages
 from clare.data.stream import Task
@@ -23,8 +25,6 @@ from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.model.folder import build_model, read_manifest, read_model, save_model
 from clare.model.lock import writing
-from clare.own.certainty import fitted_scale
-from clare.own.taught import Mode, TaughtModel
 from clare.presets.load import find_backbone
 from clare.settings import build_settings
 

@@ -20,6 +20,7 @@ from study import HOME, Study, read_study
 from torch import Tensor
 
 from clare.backbones.vit import load_backbone
+from clare.classifier.teaching import teach_quickly
 from clare.data.stream import Stream, make_stream
 from clare.engine.context import Context, Silence
 from clare.engine.evaluate import accuracies, evaluate
@@ -28,7 +29,6 @@ from clare.errors import ModelError, RunError
 from clare.methods.base import METHODS
 from clare.methods.clare import Clare
 from clare.model.folder import load_model
-from clare.own.teaching import teach_quickly
 from clare.presets.schema import Experiment
 from clare.report.record import RunRecord, read_run
 

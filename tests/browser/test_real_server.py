@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from stroke_reference import DRAWINGS
 
-from clare.own.taught import TaughtModel
+from clare.classifier.taught import TaughtModel
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -14,10 +14,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from clare.backbones.vit import BackboneSettings, load_backbone
+from clare.classifier.taught import TaughtModel
 from clare.cli.main import app, main
 from clare.files import write_tensors
 from clare.model.lock import writing
-from clare.own.taught import TaughtModel
 
 FAST = ("epochs=2", "probe_epochs=1", "learning_rate=0.1", "adapter.bottleneck=4", "head.align_epochs=2")
 

@@ -9,9 +9,9 @@ from own_worlds import content, taught_model, write_pictures
 from PIL import Image
 from typer.testing import CliRunner, Result
 
+from clare.classifier.taught import TaughtModel
 from clare.cli.main import app
 from clare.model.folder import read_manifest, save_model, state_bytes
-from clare.own.taught import TaughtModel
 
 
 def invoke(*arguments: str | Path, code: int = 0) -> Result:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from clare.classifier.taught import TaughtModel
 from clare.cli.main import app
 from clare.errors import ModelError
-from clare.own.taught import TaughtModel
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from fake_runs import write_run
 from own_worlds import drawings, tiny_weights, write_pictures
 
-from clare.own.taught import TaughtModel
+from clare.classifier.taught import TaughtModel
 
 HEAVY = ("fastapi", "lightning", "matplotlib", "ray", "timm", "torch", "torchvision")
 CODE = f"""

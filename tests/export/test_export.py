@@ -16,6 +16,7 @@ from export_worlds import COLOUR, DATE, facts, saved_colour_model
 from PIL import Image
 
 from clare.backbones.vit import Backbone
+from clare.classifier.taught import TaughtModel
 from clare.data.store import ImageStore
 from clare.data.transforms import TransformSettings
 from clare.errors import DataError, ModelError
@@ -27,7 +28,6 @@ from clare.export.export_source import Source, open_source
 from clare.export.onnx_export import run_onnx
 from clare.methods import METHODS
 from clare.model.records import Change
-from clare.own.taught import TaughtModel
 
 SHOWN = Pictures(ImageStore.from_array(np.zeros((2, 1, 28, 28), np.uint8)), "two pictures")
 

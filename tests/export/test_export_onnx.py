@@ -12,7 +12,6 @@ from export_worlds import GREY, answers, facts, pictures_of, source_of
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.contract import world
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.errors import ModelError
@@ -23,6 +22,7 @@ from clare.export.onnx_export import check_size, export_onnx, onnx_packages, run
 from clare.methods import METHODS
 from clare.methods.base import MethodSettings
 from clare.methods.finetune import FineTune
+from clare.testing import world
 
 SAME = "seed=1993"
 # Settings of a method under which other code runs than under those of the tiny preset.

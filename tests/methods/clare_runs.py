@@ -12,7 +12,7 @@ from clare.data.stream import Task
 from clare.engine.context import Context
 from clare.engine.journal import NoJournal
 from clare.engine.learn import learn_task
-from clare.methods.adapted import AdaptedMethod
+from clare.methods._shared.adapted import AdaptedMethod
 from clare.methods.base import Method
 from clare.methods.clare import Clare, ClareSettings
 from clare.steps import Learning, Phase, Step, TaskInfo

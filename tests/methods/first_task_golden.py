@@ -15,7 +15,7 @@ from torch import Tensor
 from clare.backbones.vit import Backbone, freeze
 from clare.engine.context import Context
 from clare.engine.step import TrainStep
-from clare.methods.first_task import FirstTaskMethod
+from clare.methods._shared.first_task import FirstTaskMethod
 from clare.steps import Collect, Pass, Phase, Result, Solve, Step, TaskInfo
 
 TENSORS = Path(__file__).parents[1] / "golden"

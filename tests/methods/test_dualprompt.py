@@ -15,8 +15,8 @@ from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.passes import predict_logits
 from clare.errors import ModelError, SettingsError
+from clare.methods._shared.prompted import cosines
 from clare.methods.dualprompt import DualPrompt, DualPromptSettings
-from clare.methods.prompted import cosines
 from clare.steps import TaskInfo
 
 MakeBackbone = Callable[..., Backbone]

@@ -9,7 +9,7 @@ from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.evaluate import evaluate
-from clare.methods.adapted import AdaptedSettings
+from clare.methods._shared.adapted import AdaptedSettings
 from clare.methods.finetune import FineTune
 
 MakeBackbone = Callable[..., Backbone]

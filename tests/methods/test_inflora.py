@@ -19,7 +19,7 @@ from clare.engine.context import Context, Silence
 from clare.engine.optim import scheduled_rate
 from clare.engine.run import run_experiment
 from clare.errors import ModelError, SettingsError
-from clare.methods.dualgpm import Basis
+from clare.methods._shared.dualgpm import Basis
 from clare.methods.inflora import InfLora, InfLoraSettings, down_of, threshold_of
 from clare.presets.load import make_experiment
 from clare.steps import Adam, Learning, Pass, Phase, Result, Step, TaskInfo

@@ -15,8 +15,8 @@ from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.passes import predict_logits
 from clare.errors import BackboneError, SettingsError
+from clare.methods._shared.prompted import cosines, most_similar, vote
 from clare.methods.l2p import L2p, L2pSettings
-from clare.methods.prompted import cosines, most_similar, vote
 from clare.settings import build_settings
 from clare.steps import TaskInfo
 

@@ -13,7 +13,7 @@ from clare.engine.context import Context
 from clare.engine.passes import predict_logits
 from clare.errors import ModelError
 from clare.methods import METHODS
-from clare.methods.prompted import PromptedMethod, SlottedMethod
+from clare.methods._shared.prompted import PromptedMethod, SlottedMethod
 from clare.steps import Adam, Phase, Solve, TaskInfo
 
 MakeBackbone = Callable[..., Backbone]

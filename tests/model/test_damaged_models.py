@@ -10,9 +10,9 @@ import pytest
 from damage import copy_with, files_of, flips, losses
 from own_worlds import answers, taught_model
 
+from clare.classifier.taught import TaughtModel
 from clare.errors import ClareError, ModelError
 from clare.model.folder import holds_leftovers_alone, read_manifest
-from clare.own.taught import TaughtModel
 from clare.sealed import SEAL, seal
 
 RELEASED = Path(__file__).parents[1] / "releases" / "0.1.0" / "model"

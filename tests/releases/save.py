@@ -10,10 +10,10 @@ from own_worlds import FAST, SIZES, drawings
 from run_outcome import Stop, StopAtTask
 
 from clare.backbones.vit import BackboneSettings
-from clare.contract.world import write_preset
+from clare.classifier.taught import TaughtModel
 from clare.engine.run import run_experiment
-from clare.own.taught import TaughtModel
 from clare.presets.load import make_experiment
+from clare.testing.world import write_preset
 from clare.version import __version__
 
 

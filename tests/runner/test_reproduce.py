@@ -18,7 +18,7 @@ from clare.cli.main import app, main
 from clare.engine.context import Listener
 from clare.engine.run import run_experiment
 from clare.errors import DivergedError, SettingsError
-from clare.experiments.catalogue import STUDIES
+from clare.paper.catalogue import STUDIES
 from clare.presets.schema import Experiment
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
@@ -243,11 +243,11 @@ def test_the_papers_numbers_are_subtracted_only_from_its_own_setting(
     def stream_of(*_: Any, **__: Any) -> str:
         return "imagenet-r-10x20"
 
-    monkeypatch.setattr("clare.experiments.results.stream_in_paper", stream_of)
+    monkeypatch.setattr("clare.paper.results.stream_in_paper", stream_of)
     assert invoke("table4", "--preset", tiny_preset, "--out", folder).exit_code == 0
     row = rows_of(folder / "table4.csv")["sparsity 99 %"]
     assert (row["paper_final"], row["paper_final_to_reference"], row["final_to_paper"]) == ("73.14", "-6.59", "")
-    monkeypatch.setattr("clare.experiments.results.has_paper_backbone", lambda *_: True)
+    monkeypatch.setattr("clare.paper.results.has_paper_backbone", lambda *_: True)
     assert invoke("table4", "--preset", tiny_preset, "--out", folder).exit_code == 0
     row = rows_of(folder / "table4.csv")["sparsity 99 %"]
     assert float(row["final_to_paper"]) == pytest.approx(float(row["final"]) - 73.14, abs=1e-3)

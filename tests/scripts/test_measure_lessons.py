@@ -8,7 +8,7 @@ import pytest
 from own_worlds import tiny_weights, write_pictures
 
 from clare.backbones.vit import BackboneSettings, load_backbone
-from clare.own.defaults import DEFAULT_METHOD, default_settings
+from clare.classifier.defaults import DEFAULT_METHOD, default_settings
 from clare.registry import load_file
 
 ROOT = Path(__file__).parents[2]

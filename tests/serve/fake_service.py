@@ -10,11 +10,11 @@ import numpy as np
 from fake_teacher import commit
 from PIL import Image
 
+from clare.classifier.pictures import Reader
 from clare.data.images import Pixels
 from clare.errors import ModelError
 from clare.methods.base import Capacity
 from clare.model.records import Change, ClassInfo, Guess
-from clare.own.pictures import Reader
 
 
 class FakeModel:

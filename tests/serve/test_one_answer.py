@@ -11,10 +11,10 @@ from own_worlds import drawings, tiny_weights, write_pictures
 from typer.testing import CliRunner
 
 import clare
+from clare.classifier.taught import TaughtModel
 from clare.cli.main import app
 from clare.export.export import export_model
 from clare.model.records import Guess
-from clare.own.taught import TaughtModel
 from clare.registry import load_file
 from clare.serve.app import make_app
 from clare.serve.service import Options

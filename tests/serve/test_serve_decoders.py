@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fake_service import bomb, many_scans, png
 
-from clare.own.pictures import Reader
+from clare.classifier.pictures import Reader
 from clare.serve.decoders import Decoder, Decoders
 from clare.serve.decoding import Outcome, Wanted, decode, send_request
 from clare.serve.limits import Limits, Refusal

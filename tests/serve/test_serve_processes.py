@@ -18,8 +18,8 @@ import torch
 from fake_service import form, png
 
 from clare.backbones.vit import BackboneSettings, build_embedded
+from clare.classifier.taught import TaughtModel
 from clare.files import write_tensors
-from clare.own.taught import TaughtModel
 
 Start = Callable[..., "subprocess.Popen[str]"]
 Serve = Callable[..., tuple["subprocess.Popen[str]", httpx.Client]]

@@ -10,8 +10,8 @@ from fake_service import png
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clare.classifier.pictures import Reader
 from clare.model.records import Change
-from clare.own.pictures import Reader
 from clare.serve.archives import StoredImage
 from clare.serve.limits import Limits, Refusal
 from clare.serve.teach import Reporter, describe, expected, read_examples, write_examples

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from clare.contract.check import check_method
+from clare.testing.check import check_method
 
 COLOURS = {"kept": "green", "broken": "red", "does not apply": "dim"}
 

@@ -12,15 +12,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from clare.classifier.defaults import DEFAULT_METHOD
+from clare.classifier.pictures import Pictures, is_split, num_held_back
+from clare.classifier.taught import TaughtModel
 from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
 from clare.model.folder import holds_leftovers_alone, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
-from clare.own.defaults import DEFAULT_METHOD
-from clare.own.pictures import Pictures, is_split, num_held_back
-from clare.own.taught import TaughtModel
 from clare.presets.load import find_backbone, merge, parse_override
 from clare.report.tables import duration, percent
 

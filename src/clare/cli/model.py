@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from clare.classifier.taught import TaughtModel
 from clare.cli.learn import accuracy_cells, capacity_line, day
 from clare.errors import ModelError
 from clare.model.records import Change, Evaluation
-from clare.own.taught import TaughtModel
 from clare.report.model_plots import capacity_figure, confusion_figure, write_figure
 from clare.report.tables import percent
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from clare.classifier.taught import TaughtModel
 from clare.data.images import IMAGE_SUFFIXES, Pixels
 from clare.errors import DataError
 from clare.files import write_text
 from clare.model.records import Guess, answer_of
-from clare.own.taught import TaughtModel
 
 BATCH = 256
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from clare.classifier.taught import TaughtModel
 from clare.errors import SettingsError
-from clare.own.taught import TaughtModel
 from clare.serve.app import make_app
 from clare.serve.guards import LOOPBACK_NAMES, is_loopback
 from clare.serve.limits import Limits

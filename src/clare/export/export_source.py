@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from clare.backbones.vit import EMBEDDED, Backbone
+from clare.classifier.certainty import fitted_scale
+from clare.classifier.taught import TaughtModel
 from clare.data.store import ImageStore
 from clare.data.transforms import Transforms, TransformSettings
 from clare.errors import ModelError
 from clare.methods.base import Method
 from clare.model.folder import Named
 from clare.model.records import Change, ClassInfo
-from clare.own.certainty import fitted_scale
-from clare.own.taught import TaughtModel
 
 
 @dataclass(frozen=True)

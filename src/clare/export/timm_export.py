@@ -18,7 +18,7 @@ from clare.export.export_source import Source
 from clare.export.folding import folded_projections
 from clare.export.timm_loader import load
 from clare.files import write_bytes
-from clare.methods.adapted import AdaptedMethod
+from clare.methods._shared.adapted import AdaptedMethod
 from clare.methods.base import Method
 from clare.methods.full_finetune import FullFineTune
 from clare.tuners.adapter import FlatAdapter

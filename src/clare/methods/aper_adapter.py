@@ -13,8 +13,8 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.heads.head import HeadSettings
 from clare.heads.make import make_head
+from clare.methods._shared.first_task import FirstTaskMethod, FirstTaskSettings
 from clare.methods.base import register
-from clare.methods.first_task import FirstTaskMethod, FirstTaskSettings
 from clare.steps import Learning, TaskInfo
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast, Over
-from clare.methods.adapted import AdaptedMethod, AdaptedSettings
+from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
 from clare.methods.base import Capacity, register
 from clare.sparse.diagnosis import count_claim, movement_histogram, smallest
 from clare.sparse.ledger import Ledger

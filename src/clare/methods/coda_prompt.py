@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
 from clare.errors import SettingsError
+from clare.methods._shared.prompted import SlottedMethod, SlottedSettings, frozen, require_blocks
 from clare.methods.base import register
-from clare.methods.prompted import SlottedMethod, SlottedSettings, frozen, require_blocks
 from clare.steps import Group, Learning, Result, Solve, TaskInfo
 from clare.tuners.prefix import Prefix, PrefixTuner
 

@@ -11,8 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.methods.base import register
-from clare.methods.prompted import (
+from clare.methods._shared.prompted import (
     SlottedMethod,
     SlottedSettings,
     Start,
@@ -23,6 +22,7 @@ from clare.methods.prompted import (
     require_blocks,
     vote,
 )
+from clare.methods.base import register
 from clare.seeds import generator_at
 from clare.steps import Group, Learning, TaskInfo
 from clare.tuners.prefix import Prefix, PrefixTuner

@@ -14,7 +14,7 @@ from clare.backbones.vit import Backbone
 from clare.heads.head import HeadSettings
 from clare.heads.statistics import class_means, class_sums
 from clare.heads.subspaces import subspace_weights, synthesise, weighted_cosines, whole_cosines
-from clare.methods.adapted import AdaptedSettings
+from clare.methods._shared.adapted import AdaptedSettings
 from clare.methods.base import Method, register
 from clare.steps import Group, Learning, Pass, Phase, Sgd, TaskInfo
 from clare.tuners.adapter_stack import AdapterStack

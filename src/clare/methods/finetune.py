@@ -1,6 +1,6 @@
 """Sequential fine-tuning: every coordinate of the adapter is trained for every task."""
 
-from clare.methods.adapted import AdaptedMethod, AdaptedSettings
+from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
 from clare.methods.base import register
 from clare.steps import Group, Learning, TaskInfo
 

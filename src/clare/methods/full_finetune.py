@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
+from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
 from clare.methods.base import register
-from clare.methods.recipe import RecipeMethod, RecipeSettings
 from clare.sparse.diagnosis import movement_histogram, smallest
 from clare.sparse.select import budget_of, select_random, select_top
 from clare.steps import Choosing, Group, Learning, TaskInfo

@@ -14,8 +14,8 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
 from clare.heads.head import LinearHeadSettings
+from clare.methods._shared.dualgpm import Basis, InputMemory
 from clare.methods.base import Method, MethodSettings, register
-from clare.methods.dualgpm import Basis, InputMemory
 from clare.steps import Adam, Group, Learning, Pass, Phase, Solve, TaskInfo
 from clare.tuners.lora import QkvLora
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from clare.backbones.stages import class_position, embed, mean_feature, run_blocks
 from clare.backbones.vit import Backbone
-from clare.methods.base import register
-from clare.methods.prompted import (
+from clare.methods._shared.prompted import (
     PromptedMethod,
     PromptedSettings,
     Start,
@@ -22,6 +21,7 @@ from clare.methods.prompted import (
     most_similar,
     vote,
 )
+from clare.methods.base import register
 from clare.seeds import generator_at
 from clare.steps import Group, Learning, TaskInfo
 

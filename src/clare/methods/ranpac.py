@@ -11,8 +11,8 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.heads.ridge import RidgeHead, RidgeHeadSettings
+from clare.methods._shared.first_task import FirstTaskMethod, FirstTaskSettings
 from clare.methods.base import register
-from clare.methods.first_task import FirstTaskMethod, FirstTaskSettings
 from clare.seeds import generator_at
 from clare.steps import Collect, Learning, Notice, Result, Solve, TaskInfo
 

@@ -10,13 +10,14 @@ from rich.console import Console
 
 from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
-from clare.experiments import efficiency, figure1
-from clare.experiments.catalogue import find_study
-from clare.experiments.estimate import Estimator
-from clare.experiments.extent import Extent, count_all
-from clare.experiments.latency import measure_latencies
-from clare.experiments.paper import Published, read_paper
-from clare.experiments.plan import (
+from clare.metrics.summary import summarise
+from clare.paper import efficiency, figure1
+from clare.paper.catalogue import find_study
+from clare.paper.estimate import Estimator
+from clare.paper.extent import Extent, count_all
+from clare.paper.latency import measure_latencies
+from clare.paper.paper import Published, read_paper
+from clare.paper.plan import (
     Place,
     Request,
     Run,
@@ -29,10 +30,9 @@ from clare.experiments.plan import (
     score_trials,
     unique,
 )
-from clare.experiments.results import Choice, Results, make_cell, make_setting
-from clare.experiments.schedule import AFTER, Entry, plan_sheet, plan_words
-from clare.experiments.tables import conditions, failures, sheets, write_results
-from clare.metrics.summary import summarise
+from clare.paper.results import Choice, Results, make_cell, make_setting
+from clare.paper.schedule import AFTER, Entry, plan_sheet, plan_words
+from clare.paper.tables import conditions, failures, sheets, write_results
 from clare.presets.load import with_backbone
 from clare.report.record import read_run
 from clare.report.tables import Sheet, to_markdown, to_rich

@@ -7,8 +7,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from clare.classifier.pictures import check_name
 from clare.errors import ClareError
-from clare.own.pictures import check_name
 from clare.serve.limits import MIB, Limits, Refusal
 from clare.serve.pictures import check_image, check_pixels
 

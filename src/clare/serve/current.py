@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
+from clare.classifier.taught import TaughtModel
 from clare.errors import ClareError
-from clare.own.taught import TaughtModel
 
 logger = logging.getLogger(__name__)
 

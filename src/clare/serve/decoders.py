@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 
+from clare.classifier.pictures import Reader
 from clare.data.images import Pixels
-from clare.own.pictures import Reader
 from clare.serve.decoding import Answer, Outcome, Wanted, read_answer, send_request
 from clare.serve.limits import Limits
 from clare.serve.pictures import check_pixels, refusal_of

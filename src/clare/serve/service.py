@@ -15,10 +15,10 @@ import torch
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from clare.classifier.taught import TaughtModel
 from clare.data.images import Pixels
 from clare.errors import ModelError
 from clare.model.records import Change, Guess, Mode, answer_of
-from clare.own.taught import TaughtModel
 from clare.serve.archives import StoredImage, clean_label, unpack
 from clare.serve.batching import Batcher
 from clare.serve.current import CurrentModel

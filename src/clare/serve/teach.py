@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from clare.classifier.pictures import Reader
+from clare.classifier.taught import TaughtModel
 from clare.data.images import Pixels
 from clare.errors import ClareError
 from clare.files import write_json
 from clare.model.records import Change, Mode
-from clare.own.pictures import Reader
-from clare.own.taught import TaughtModel
 from clare.serve.archives import StoredImage
 from clare.serve.decoders import Decoder
 from clare.serve.decoding import Wanted

@@ -1,0 +1,135 @@
+"""Counts and reports of how well pictures were named."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clare.classifier.certainty import calibration_error
+from clare.classifier.memory import Memory
+from clare.classifier.pictures import Pictures
+from clare.classifier.unknown import scores
+from clare.methods.base import Capacity
+from clare.model.records import Evaluation
+
+Counts = dict[str, dict[str, Any]]
+"""Of each class, by name: `num_held_back`, `num_correct` and `is_estimate`."""
+
+
+def evaluation_of(
+    known: Sequence[str],
+    given: Sequence[str],
+    logits_NK: Tensor,
+    calibration: dict[str, Any] | None,
+    threshold: float,
+    scale: float,
+) -> Evaluation:
+    """Count what pictures of the given classes were taken for; classes that are not known are counted apart."""
+    place_of = {name: place for place, name in enumerate(known)}
+    num_known = len(known)
+    truth = torch.tensor([place_of.get(name, num_known) for name in given], dtype=torch.int64)
+    flagged = (scores(calibration, logits_NK.amax(1)) >= threshold) & (calibration is not None)
+    is_known = truth < num_known
+    certainty, answers = (scale * logits_NK[is_known].double()).softmax(1).max(1)
+    pairs = truth[is_known] * num_known + answers
+    confusion = torch.bincount(pairs, minlength=num_known**2).view(num_known, num_known)
+    strangers = {}
+    for name in sorted(set(given) - set(known)):
+        own = torch.tensor([other == name for other in given])
+        strangers[name] = (int(own.sum()), int(flagged[own].sum()))
+    return Evaluation(
+        tuple(known),
+        tuple(confusion.sum(1).tolist()),
+        tuple(confusion.diagonal().tolist()),
+        confusion.tolist(),
+        int(flagged[is_known].sum()),
+        strangers,
+        float(certainty.mean()) if len(certainty) else None,
+        calibration_error(certainty, answers == truth[is_known]) if len(certainty) else None,
+    )
+
+
+NUM_NAMED = 8
+LARGEST_FALL = 0.1
+"""A class whose accuracy fell by more than this share is named."""
+
+
+def kept_counts(known: Sequence[str], memory: Memory, logits_NK: Tensor, features_move: bool) -> Counts:
+    """Count, for each class of which held-back features are kept, how many of them get this class's name."""
+    is_right = logits_NK.argmax(1) == memory.labels
+    found: Counts = {}
+    for place in sorted(set(memory.labels.tolist())):
+        own = memory.labels == place
+        found[known[place]] = {
+            "num_held_back": int(own.sum()),
+            "num_correct": int(is_right[own].sum()),
+            "is_estimate": features_move and bool(memory.estimated[place]),
+        }
+    return found
+
+
+def fallen(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
+    """Return the classes whose accuracy on the same held-back pictures fell by more than ten points."""
+    found = {}
+    for name, old in before.items():
+        new, number = after.get(name), old["num_held_back"]
+        if new is None or new["num_held_back"] != number:
+            continue
+        if old["num_correct"] - new["num_correct"] > LARGEST_FALL * number:
+            found[name] = {"before": old["num_correct"], "after": new["num_correct"], "num_held_back": number}
+    return found
+
+
+def fall_in_words(falls: dict[str, dict[str, int]], model: Path) -> str:
+    """Say which classes lost, the hardest hit first, and how to go back."""
+    hardest = sorted(
+        falls, key=lambda name: (falls[name]["after"] - falls[name]["before"]) / falls[name]["num_held_back"]
+    )
+    lines = [
+        f"'{name}' {falls[name]['before']} before and {falls[name]['after']} now of {falls[name]['num_held_back']}"
+        for name in hardest[:NUM_NAMED]
+    ]
+    more = f" and {len(hardest) - NUM_NAMED} more classes" if len(hardest) > NUM_NAMED else ""
+    return (
+        f"fewer held-back pictures of earlier classes are named rightly: {', '.join(lines)}{more}; "
+        f"to go back to before this lesson: clare undo {quote(str(model))}"
+    )
+
+
+def report_of(
+    pictures: Pictures,
+    evaluation: Evaluation,
+    earlier: Counts,
+    calibration: dict[str, Any] | None,
+    capacity: Capacity | None,
+    num_tasks_left: int | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """Return what the history says about teaching these pictures."""
+    place_of = {name: place for place, name in enumerate(evaluation.classes)}
+    return {
+        "num_train": pictures.num_train,
+        "num_held_back": pictures.num_held_back,
+        "accuracy": evaluation.accuracy,
+        "classes": {
+            **earlier,
+            **{
+                name: {
+                    "num_train": len(pictures.train[name]),
+                    "num_held_back": evaluation.counts[place_of[name]],
+                    "num_correct": evaluation.correct[place_of[name]],
+                    "is_estimate": False,
+                }
+                for name in pictures.classes
+            },
+        },
+        "num_skipped": len(pictures.skipped),
+        "num_coordinates": None if capacity is None else capacity.num_coordinates,
+        "num_free": None if capacity is None else capacity.num_free,
+        "tasks_left": num_tasks_left,
+        "is_calibrated": calibration is not None,
+        "seconds": round(seconds, 3),
+    }

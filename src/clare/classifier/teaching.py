@@ -1,0 +1,255 @@
+"""Everything a taught model asks of the engine: features, new rows without training, more pictures of known classes."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from clare.classifier.memory import Memory, covariances, merged
+from clare.data.images import Pixels
+from clare.data.store import Canvas, ImageStore, LabelledImages
+from clare.data.stream import Task
+from clare.engine.context import Context
+from clare.engine.images import ImageSource
+from clare.engine.journal import NoJournal
+from clare.engine.learn import check_images, learn_task
+from clare.engine.passes import run_sweep, sweep
+from clare.engine.train import PhaseRun, Place
+from clare.errors import ModelError
+from clare.heads.drift import Drift, fit_drift_of_parts
+from clare.heads.head import GaussianFeatures, Head
+from clare.heads.solved import SolvedHead
+from clare.heads.statistics import class_means, class_sums, gaussian_factors
+from clare.methods.base import Method
+from clare.methods.clare import Clare
+from clare.seeds import generator_at
+from clare.steps import Collect, Learning, Pass, Phase, Solve, TaskInfo
+
+NUM_MEASURED = 32
+PER_CLASS = ("head.rows", "head.means", "head.factors", "head.counts", "head.sums")
+TRAINING_FACTOR = 3.0
+"""A training step costs about three forward passes: one forward, one back through activations, and the update."""
+
+
+@torch.no_grad()
+def features_of(context: Context, method: Method, images: Sequence[Pixels]) -> Tensor:
+    """Return the features of pictures, shape (N, D), on the CPU."""
+    method.eval()
+    store = ImageStore.from_images(images).to(context.ranks.device)
+    positions = torch.arange(len(images))
+    source = ImageSource(context, LabelledImages(store, positions, torch.zeros_like(positions)), augmented=False)
+
+    def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
+        return context.programs.forward(method, method.features, inputs)
+
+    return sweep(context, method, source, rows_of).cpu()
+
+
+@torch.no_grad()
+def logits_of(context: Context, method: Method, features: Tensor) -> Tensor:
+    """Return the logits of features over all known classes, shape (N, K), on the CPU."""
+    method.eval()
+    parts = torch.split(features, context.settings.eval_batch_size)
+    with context.ranks.autocast():
+        logits = [method.classify(part.to(context.ranks.device)).float().cpu() for part in parts]
+    return torch.cat(logits) if logits else torch.zeros(0, len(method.classes))
+
+
+def fit_move(method: Method, before: Tensor, after: Tensor, labels: Tensor) -> Drift:
+    """Return how features moved that are blocks of the backbone side by side, or parts of another width."""
+    size = int(method.backbone.num_features)
+    return fit_drift_of_parts(before, after, labels, size if before.shape[1] % size == 0 else before.shape[1])
+
+
+def keeps_only_rows(method: Method) -> bool:
+    """Tell whether all that a method keeps of a class is its row in a plain head, so that rows may come and go."""
+    has_rows = type(method.head) is Head or isinstance(method.head, SolvedHead)
+    return has_rows and set(method.structure()) <= {"tasks", "block_size", "claims"}
+
+
+def require_rows(method: Method, action: str) -> None:
+    """Refuse what only methods with one row per class can do."""
+    if not keeps_only_rows(method):
+        raise ModelError(
+            f"the method '{method.name}' keeps more of a class than a row, so {action} is not possible with it; "
+            "use clare, clare-plus, finetune, linear or simplecil"
+        )
+
+
+def teach_task(context: Context, method: Method, classes: tuple[str, ...], images: LabelledImages) -> None:
+    """Let the method learn a task in its own way."""
+    learn_task(context, method, Task(len(method.tasks), classes, images), NoJournal())
+
+
+@torch.no_grad()
+def teach_quickly(context: Context, method: Method, classes: tuple[str, ...], images: LabelledImages) -> None:
+    """Give new classes rows from the statistics of their features as they are; nothing else is trained or claimed."""
+    require_rows(method, "learning without training")
+    task = Task(len(method.tasks), classes, images)
+    method.check_new(classes)
+    check_images(task)
+    head, info = method.head, TaskInfo(task.index, classes)
+    if head.settings.form == "linear" and head.settings.strategy == "trained":
+        raise ModelError("class means are no rows of a trained linear head; learn without --quick")
+    head.open_block(len(classes), method.generator(info, "rows"))
+    _drive(context, method, _quick_rows(head, len(classes)), images, task.index)
+    if isinstance(method, Clare):
+        # Every task has its claim in the ledger; that of this one is empty.
+        method.ledger.claim(torch.zeros_like(method.ledger.free), method.adapter.values)
+    method.tasks.append(classes)
+
+
+def _quick_rows(head: Head, num_new: int) -> Learning:
+    """Make rows by the head's strategy, class means where it would have trained them."""
+    if head.settings.strategy != "trained":
+        yield from head.finish(num_new)
+        return
+
+    def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        return class_sums(features, labels, weights, num_new, outer=False)
+
+    head.append(class_means((yield Pass("statistics", statistic))))
+
+
+@torch.no_grad()
+def teach_more(context: Context, method: Method, places: Tensor, images: LabelledImages, memory: Memory) -> None:
+    """Renew the rows and statistics of known classes with more pictures."""
+    require_rows(method, "giving classes more pictures")
+    head = method.head
+    if head.settings.strategy == "trained":
+        raise ModelError(
+            "this model's rows were trained on pictures that are gone, so more pictures cannot be added to them; "
+            "make models with head.strategy = prototype, aligned, discriminant, quadratic or projected for that"
+        )
+    is_aligned = head.settings.strategy == "aligned"
+
+    def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        return class_sums(features, labels, weights, len(places), outer=is_aligned)
+
+    step = head.look(len(places)) if isinstance(head, SolvedHead) else Pass("statistics", statistic)
+    context.listener.step(step.name, 1)
+    place = Place(len(method.tasks), 0)
+    sums = run_sweep(context, method, step, images, place)
+    if isinstance(head, SolvedHead):
+        sums = head.summed(sums, len(places))
+    counts, here = memory.counts[places], places.to(head.rows.device)
+    if is_aligned:
+        spread = covariances(head.means[here], head.factors[here], head.settings.class_shrinkage)
+        together = merged(counts.to(here.device), head.means[here], spread, sums)
+        head.means[here] = class_means(together).to(head.means)
+        head.factors[here] = gaussian_factors(together, head.settings.class_shrinkage).to(head.factors)
+        _drive(context, method, _realigned(head), images, place.task)
+    elif isinstance(head, SolvedHead):
+        head.add_samples(here, sums)
+        head.replace(head.solve())
+    else:
+        # What is remembered says how many pictures a row stands for; the row says where their mean is by now.
+        old = counts.to(sums["count"])[:, None]
+        total = old * head.rows.data[here].to(sums["sum"]) + sums["sum"]
+        head.rows.data[here] = (total / (old + sums["count"][:, None])).to(head.rows)
+
+
+def _realigned(head: Head) -> Learning:
+    """Train all rows on the Gaussians again: what finishing a task without new classes comes to."""
+    size, steps = head.num_features, head.finish(0)
+    next(steps)
+    nothing = {"count": torch.zeros(0), "sum": torch.zeros(0, size), "outer": torch.zeros(0, size, size)}
+    yield steps.send({name: part.to(head.means) for name, part in nothing.items()})
+
+
+def _drive(context: Context, method: Method, steps: Learning, images: LabelledImages, task: int) -> None:
+    """Run the sweeps and phases of a head alone."""
+    result: dict[str, Tensor] = {}
+    for number in count():
+        try:
+            step = next(steps) if number == 0 else steps.send(result)
+        except StopIteration:
+            return
+        result = {}
+        if isinstance(step, Pass | Collect):
+            context.listener.step(step.name, 1)
+            result = run_sweep(context, method, step, images, Place(task, number))
+        elif isinstance(step, Solve):
+            result = step.function()
+        elif isinstance(step, Phase):
+            context.listener.step(step.name, step.epochs)
+            PhaseRun(context, method, step, images, Place(task, number)).run(0, lambda epoch, tensors: None)
+
+
+def without_class(method: Method, place: int) -> None:
+    """Drop a class's row, own statistics and name; the coordinates of its task and sums over all classes stay."""
+    require_rows(method, "removing a class")
+    name = method.classes[place]
+    if isinstance(method.head, SolvedHead):
+        method.head.forget(place)
+    snapshot = method.snapshot()
+    rest = torch.arange(len(method.classes)) != place
+    tensors = dict(snapshot.tensors)
+    for key in PER_CLASS:
+        if key in tensors and len(tensors[key]) == len(rest):
+            tensors[key] = tensors[key][rest.to(tensors[key].device)]
+    tasks = [[other for other in task if other != name] for task in snapshot.structure["tasks"]]
+    method.restore(replace(snapshot, structure={**snapshot.structure, "tasks": tasks}, tensors=tensors))
+
+
+def claims_by_layer(method: Method) -> list[list[int]] | None:
+    """Return how many coordinates each task claimed in each layer of the adapter, if the method has a ledger."""
+    if not isinstance(method, Clare):
+        return None
+    size, num_layers = method.adapter.block_size, method.adapter.num_blocks
+    claims = [method.ledger.claim_of(task)[0] // size for task in range(len(method.ledger.lengths))]
+    return [torch.bincount(layers.cpu(), minlength=num_layers).tolist() for layers in claims]
+
+
+@torch.no_grad()
+def measure_seconds(context: Context, method: Method, num_images: int, num_classes: int, trains: bool) -> float:
+    """Estimate the seconds of teaching from the time that a few random pictures take here."""
+    settings, device = context.transforms.settings, context.ranks.device
+    generator = generator_at(0, "estimate")
+    side, number = settings.resize, min(NUM_MEASURED, num_images)
+    shape = (number, int(method.backbone.patch_embed.proj.in_channels), side, side)
+    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
+    canvas = Canvas(pixels, torch.tensor([[side, side]]).repeat(number, 1))
+    draws = context.transforms.draws(number, generator)
+    method.eval()
+
+    def one_pass() -> None:
+        with context.ranks.autocast():
+            float(method.features(context.transforms.augment(canvas, draws)).sum())
+
+    one_pass()
+    per_image = _seconds(one_pass) / number
+    values = method.settings.model_dump()
+    trains = trains and (method.head.settings.strategy == "trained" or not method.features_are_fixed)
+    epochs = sum(value for key, value in values.items() if key.endswith("epochs")) if trains else 0
+    # Up to two sweeps for the statistics and one over the held-back pictures.
+    return per_image * num_images * (TRAINING_FACTOR * epochs + 3) + _align_seconds(method, num_classes)
+
+
+def _align_seconds(method: Method, num_classes: int) -> float:
+    """Estimate the seconds of re-training the rows of all classes."""
+    head = method.head
+    settings = head.settings
+    if settings.strategy != "aligned":
+        return 0.0
+    number, size = 4, head.num_features
+    means, factors = head.rows.new_zeros(number, size), head.rows.new_zeros(number, size, size)
+    source = GaussianFeatures(means, factors, settings.align_samples)
+    rows = head.rows.new_zeros(number, head.row_size)
+
+    def one_draw() -> None:
+        source.begin_epoch(generator_at(0, "estimate"))
+        float(head.scores(source.features, rows).sum())
+
+    one_draw()
+    return _seconds(one_draw) / number * (len(head.rows) + num_classes) * settings.align_epochs * 2
+
+
+def _seconds(function: Callable[[], None]) -> float:
+    """Return the time of one call."""
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started

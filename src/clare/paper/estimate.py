@@ -1,0 +1,206 @@
+"""How long runs will take on this device, from a few real steps of each method on its backbone.
+
+Two tiny tasks of noise are walked through as the engine would, every phase for two short epochs; the second epoch is
+timed and scaled to the images, classes and epochs of the stream, the second task standing for all later ones.
+"""
+
+import gc
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from clare.backbones.vit import Backbone, load_backbone
+from clare.data.store import ImageStore, LabelledImages
+from clare.engine.context import Context, Silence
+from clare.engine.passes import predict_logits, run_sweep
+from clare.engine.ranks import Ranks
+from clare.engine.run import make_transforms
+from clare.engine.train import PhaseRun, Place
+from clare.methods import METHODS
+from clare.methods.base import Method
+from clare.paper.extent import Extent, TaskExtent, task_extents
+from clare.presets.schema import Experiment
+from clare.seeds import generator_at
+from clare.steps import Notice, Phase, Result, Solve, Step, TaskInfo
+
+NUM_CLASSES = 4
+NUM_TASKS = 2
+NUM_IMAGES_GPU = 256
+NUM_IMAGES_CPU = 32
+NUM_LARGE_IMAGES_CPU = 8
+LARGE = 64
+"""Side above which images are large for a CPU."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that learning a task takes on this device."""
+
+    per_image: float = 0.0
+    """For each training image of the task over all epochs."""
+    per_seen_class: float = 0.0
+    """Of training on drawn features, for each class known so far."""
+    per_task: float = 0.0
+
+    def plus(self, other: "Costs") -> "Costs":
+        """Add the costs of another step."""
+        return Costs(
+            self.per_image + other.per_image,
+            self.per_seen_class + other.per_seen_class,
+            self.per_task + other.per_task,
+        )
+
+    def of(self, task: TaskExtent) -> float:
+        """Return the seconds of a task of this size."""
+        return self.per_image * task.num_train + self.per_seen_class * task.num_seen + self.per_task
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a method; some methods train more in the first task than later."""
+
+    first: Costs
+    later: Costs
+    per_evaluated: float
+    """Seconds of evaluating one image after the second task."""
+    passes: tuple[int, int]
+    """Passes through the backbone per image after the first and after the second task."""
+
+
+def run_seconds(measured: Measured, tasks: Sequence[TaskExtent]) -> float:
+    """Return how long a run over these tasks takes; passes per image are taken to go on growing as they began to."""
+    first, second = measured.passes
+    seconds = 0.0
+    for index, task in enumerate(tasks):
+        passes = first + index * (second - first)
+        seconds += (measured.later if index else measured.first).of(task)
+        seconds += measured.per_evaluated * task.num_evaluated * passes / second
+    return seconds
+
+
+class Estimator:
+    """Estimates of runs; a method is measured once for each backbone, with the settings of the first run it is in."""
+
+    def __init__(self) -> None:
+        self.measured: dict[str, Measured | None] = {}
+
+    def seconds(self, experiment: Experiment, extent: Extent) -> float | None:
+        """Return how long a run will take, or nothing where the measurement failed, of which the run will tell."""
+        values = experiment.model_dump(mode="json", include={"backbone", "transforms", "engine"})
+        key = json.dumps([values, experiment.method_name], sort_keys=True)
+        if key not in self.measured:
+            self.measured[key] = measure(experiment)
+        measured = self.measured[key]
+        if measured is None:
+            return None
+        merged = METHODS.get(experiment.method_name).merges_tasks
+        return run_seconds(measured, task_extents(extent, experiment, merged))
+
+
+def measure(experiment: Experiment) -> Measured | None:
+    """Take a few steps of a method and time them; nothing when it fails on them."""
+    engine = experiment.engine.model_copy(update={"num_devices": 1})
+    ranks = Ranks(engine)
+    if engine.threads:
+        torch.set_num_threads(engine.threads)
+    backbone = load_backbone(experiment.backbone)
+    context = Context(ranks, make_transforms(experiment, backbone), engine, experiment.seed, Silence())
+    devices = [ranks.device] if ranks.device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        try:
+            return _measure(context, experiment, backbone)
+        except Exception:
+            # Noise may do to a method what pictures do not; a method of one's own may raise anything.
+            return None
+        finally:
+            if devices:
+                # What stays reserved here would be missing where the runs look for room for their images.
+                gc.collect()
+                torch.cuda.empty_cache()
+
+
+def _measure(context: Context, experiment: Experiment, backbone: Backbone) -> Measured:
+    """Learn two tiny tasks, and look at their images once more."""
+    method = METHODS.get(experiment.method_name)(backbone, experiment.method_settings(), experiment.seed)
+    method.prepare(NUM_TASKS, NUM_CLASSES)
+    method.to(context.ranks.device)
+    images = noise_images(context, backbone)
+    costs, passes = [], []
+    for index in range(NUM_TASKS):
+        costs.append(_walk(context, method, images, index))
+        predict_logits(context, method, images)
+        passes.append(method.passes_per_image)
+    started = _now(context)
+    predict_logits(context, method, images)
+    per_evaluated = (_now(context) - started) / len(images)
+    return Measured(costs[0], costs[1], per_evaluated, (passes[0], passes[1]))
+
+
+def noise_images(context: Context, backbone: Backbone) -> LabelledImages:
+    """Return a few images of noise where the computing is done, labelled by turns."""
+    device, side = context.ranks.device, context.transforms.settings.resize
+    on_cpu = NUM_LARGE_IMAGES_CPU if side > LARGE else NUM_IMAGES_CPU
+    num_images = NUM_IMAGES_GPU if device.type == "cuda" else on_cpu
+    shape = (num_images, backbone.channels, side, side)
+    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator_at(context.seed, "noise"))
+    positions = torch.arange(num_images)
+    return LabelledImages(ImageStore.from_array(pixels).to(device), positions, positions % NUM_CLASSES)
+
+
+def _walk(context: Context, method: Method, images: LabelledImages, index: int) -> Costs:
+    """Learn one tiny task step by step and add up what the steps cost."""
+    classes = tuple(f"class {index}-{place}" for place in range(NUM_CLASSES))
+    learning = method.learn(TaskInfo(index, classes))
+    num_seen = (index + 1) * NUM_CLASSES
+    costs = Costs()
+    step: Step = next(learning)
+    for place in range(10_000):
+        result, own = _perform(context, method, step, images, Place(index, place), num_seen)
+        costs = costs.plus(own)
+        try:
+            step = learning.send(result)
+        except StopIteration:
+            break
+    method.tasks.append(classes)
+    return costs
+
+
+def _perform(
+    context: Context, method: Method, step: Step, images: LabelledImages, place: Place, num_seen: int
+) -> tuple[Result, Costs]:
+    """Run one step shortly and return what it found and what it costs."""
+    if isinstance(step, Notice):
+        return {}, Costs()
+    if isinstance(step, Phase):
+        seconds = _epoch_seconds(context, method, step, images, place) * step.epochs
+        drawn = step.data is not None
+        return {}, Costs(per_seen_class=seconds / num_seen) if drawn else Costs(per_image=seconds / len(images))
+    started = _now(context)
+    if isinstance(step, Solve):
+        found = step.function()
+        return found, Costs(per_task=_now(context) - started)
+    result = run_sweep(context, method, step, images, place)
+    return result, Costs(per_image=(_now(context) - started) / len(images))
+
+
+def _epoch_seconds(context: Context, method: Method, phase: Phase, images: LabelledImages, place: Place) -> float:
+    """Train two epochs and return the time of the second, when everything is warm."""
+    ends: list[float] = []
+
+    def mark(epoch: int, tensors: dict[str, Tensor]) -> None:
+        ends.append(_now(context))
+
+    size = phase.batch_size if phase.data is not None else min(phase.batch_size, len(images))
+    PhaseRun(context, method, replace(phase, epochs=2, batch_size=size), images, place).run(0, mark)
+    return _now(context) - ends[0]
+
+
+def _now(context: Context) -> float:
+    """Return the time once all queued work is done."""
+    if context.ranks.device.type == "cuda":
+        torch.cuda.synchronize(context.ranks.device)
+    return time.perf_counter()

@@ -1,0 +1,128 @@
+"""Figure 1: how far full fine-tuning moves the weights, and what updating only a share of them reaches."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from clare.files import write_bytes
+from clare.methods.full_finetune import LARGE
+from clare.paper.catalogue import FULL, UPDATED_SHARES
+from clare.paper.results import Cell, Results
+from clare.report.looks import COLOURS, EMPHASIS
+from clare.report.plots import FAINT, INK, to_png, to_svg
+from clare.report.tables import count
+
+SMALL = 0.01
+QUIET = COLOURS[1]
+
+
+def movement_of(cell: Cell) -> Mapping[str, Any] | None:
+    """Return the histogram of the updates of a cell's first run, where its method recorded one."""
+    tasks = cell.records[0].tasks if cell.records else ()
+    movement = tasks[-1].diagnosis.get("movement") if tasks else None
+    return movement if isinstance(movement, Mapping) else None
+
+
+def count_large(movement: Mapping[str, Any]) -> int:
+    """Return how many updates are at 0.05 or more."""
+    return int(movement[f"num_at_least_{LARGE}"])
+
+
+def share_below(movement: Mapping[str, Any], bound: float) -> float:
+    """Return the share of updates in bins that end at or below a bound, and of those that are zero."""
+    edges, counts = movement["edges"], movement["counts"]
+    unmoved = int(movement["num_unmoved"])
+    below = unmoved + sum(number for edge, number in zip(edges[1:], counts, strict=True) if edge <= bound)
+    return float(below / (unmoved + sum(counts)))
+
+
+def sentences(results: Results) -> list[str]:
+    """Say what the histograms of full fine-tuning tell."""
+    found = []
+    for setting in results.settings:
+        movement = movement_of(results.cells[setting.preset, FULL])
+        name = setting.experiment.name
+        if movement is None:
+            found.append(f"{name}: full fine-tuning left no histogram.")
+            continue
+        total = int(movement["num_unmoved"]) + sum(movement["counts"])
+        # Rounded down: nearly all is not all.
+        percent = math.floor(1e4 * share_below(movement, SMALL)) / 100
+        found.append(
+            f"{name}: of {count(total)} weights {count_large(movement)} moved by {LARGE} or more, and at least "
+            f"{percent:.2f} % by less than {SMALL}."
+        )
+    return found
+
+
+def draw(results: Results, preset: str) -> Figure:
+    """Histogram of the updates on the left, accuracy against the share that is updated on the right."""
+    figure = Figure(figsize=(9.6, 4.0), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    movement = movement_of(results.cells[preset, FULL])
+    _look(left, "Updates of full fine-tuning", "size of the update", "weights")
+    if movement is not None:
+        _histogram(left, movement["edges"], movement["counts"])
+    _look(right, "Updating only a share of the weights", "share that is updated (%)", "accuracy (%)")
+    points = [
+        (100 * share, cell.figures["final"].mean)
+        for share, cell in zip(UPDATED_SHARES, results.rows(preset), strict=True)
+    ]
+    known = [(share, mean) for share, mean in points if mean is not None]
+    if known:
+        right.plot(*zip(*known, strict=True), color=EMPHASIS, marker="o", linewidth=2.4)
+    full = points[0][1]
+    if full is not None:
+        right.axhline(full, color=QUIET, linestyle="--", label="full fine-tuning")
+        right.legend(frameon=False, labelcolor=INK)
+    right.set_xscale("log")
+    return figure
+
+
+def _histogram(axes: Axes, edges: Sequence[float], counts: Sequence[int]) -> None:
+    """Draw counts on a logarithmic scale, and the bound above which updates are large."""
+    axes.stairs(counts, edges, fill=True, color=QUIET)
+    axes.set_xscale("log")
+    if any(counts):
+        axes.set_yscale("log")
+    axes.axvline(LARGE, color=EMPHASIS, linestyle="--", label=f"{LARGE}")
+    axes.legend(frameon=False, labelcolor=INK)
+
+
+def _look(axes: Axes, title: str, across: str, upward: str) -> None:
+    """Give axes a title, names and quiet lines."""
+    axes.set_title(title, color=INK, loc="left", fontsize=11, fontweight="bold")
+    axes.set_xlabel(across, color=INK)
+    axes.set_ylabel(upward, color=INK)
+    axes.tick_params(colors=INK, which="both")
+    axes.grid(visible=True, color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+
+
+def write_figures(results: Results, folder: Path) -> list[str]:
+    """Write the figure of every preset as PNG and SVG, and return the lines that show them on the page."""
+    lines = []
+    for setting in results.settings:
+        name = results.study.name if len(results.settings) == 1 else f"{results.study.name}-{setting.experiment.name}"
+        figure = draw(results, setting.preset)
+        write_bytes(folder / f"{name}.png", to_png(figure))
+        write_bytes(folder / f"{name}.svg", to_svg(figure, name))
+        lines.append(f"![Updates and accuracy on {setting.experiment.name}]({name}.png)")
+    return lines
+
+
+def as_values(results: Results) -> dict[str, Any]:
+    """The histograms for the JSON file."""
+    movements = {setting.preset: movement_of(results.cells[setting.preset, FULL]) for setting in results.settings}
+    return {
+        "movement": {
+            preset: None if movement is None else {**movement, "share_below_0.01": share_below(movement, SMALL)}
+            for preset, movement in movements.items()
+        }
+    }

@@ -1,0 +1,94 @@
+"""What the paper published: its numbers, the streams and the backbone they belong to, and its recipe."""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from pydantic import Field
+
+from clare.presets.schema import Experiment
+from clare.report.provenance import flatten
+from clare.settings import Settings
+
+DOCUMENT = "paper/paper.toml"
+
+
+class Published(Settings):
+    """What the paper prints in one cell of a table; accuracies in percent."""
+
+    average: float | None = Field(None, ge=0, le=100, description="Mean of the accuracies after each task.")
+    final: float | None = Field(None, ge=0, le=100, description="Accuracy after the last task.")
+    deviation: float | None = Field(None, ge=0, description="Standard deviation of the final accuracy over seeds.")
+    hours: float | None = Field(None, gt=0, description="Hours of training.")
+
+
+class PaperStream(Settings):
+    """A stream that the paper measures on."""
+
+    dataset: str = Field(description="Name of the data set.")
+    increment: int = Field(ge=1, description="Classes of each task.")
+
+
+class PaperBackbone(Settings):
+    """The backbone of the paper's tables."""
+
+    name: str = Field(description="timm's name.")
+    image_size: int = Field(ge=1, description="Side of its input.")
+
+
+class Paper(Settings):
+    """Everything that is known of the paper's experiments."""
+
+    source: str = Field(description="Authors and title.")
+    device: str = Field(description="What its times were measured on.")
+    seed: int = Field(description="Seed of the class order.")
+    backbone: PaperBackbone = Field(description="The backbone of the tables.")
+    backbones: dict[str, str] = Field(description="Names of other backbones, by experiment.")
+    recipe: dict[str, float] = Field(description="Settings of CLARE that its text states, under dotted keys.")
+    streams: dict[str, PaperStream] = Field(description="The streams, by the names of their presets.")
+    numbers: dict[str, dict[str, dict[str, Published]]] = Field(description="Cells by experiment, stream and row.")
+    remarks: dict[str, list[str]] = Field(description="What a reader of its numbers should know, by experiment.")
+
+    def backbone_of(self, experiment: str) -> str:
+        """Return the name of the backbone that the paper used for an experiment."""
+        return self.backbones.get(experiment, self.backbone.name)
+
+    def cells(self, experiment: str, stream: str) -> Mapping[str, Published]:
+        """Return the printed cells of one stream of an experiment, none where it has none."""
+        return self.numbers.get(experiment, {}).get(stream, {})
+
+
+@cache
+def read_paper() -> Paper:
+    """Read the paper's numbers, which come with the package."""
+    text = (files("clare") / DOCUMENT).read_text()
+    return Paper.model_validate(tomllib.loads(text))
+
+
+def stream_in_paper(paper: Paper, experiment: Experiment, all_at_once: bool = False) -> str | None:
+    """Return the paper's name for a run's stream: the same data set in the same tasks, nothing left out."""
+    stream = experiment.stream
+    is_whole = stream.num_classes is None and stream.train_per_class is None
+    sizes = {stream.increment, stream.increment if all_at_once else stream.first or stream.increment}
+    for name, known in paper.streams.items():
+        if is_whole and known.dataset == experiment.data.dataset and sizes == {known.increment}:
+            return name
+    return None
+
+
+def has_paper_backbone(paper: Paper, study: str, experiment: Experiment) -> bool:
+    """Tell whether a run uses the weights that the paper used for this experiment, at the same size."""
+    backbone = experiment.backbone
+    # A file may hold anything, also under the right architecture's name.
+    return (
+        backbone.name == paper.backbone_of(study)
+        and backbone.weights == "pretrained"
+        and backbone.image_size in (None, paper.backbone.image_size)
+    )
+
+
+def recipe_differences(paper: Paper, experiment: Experiment) -> dict[str, tuple[str, float]]:
+    """Return the settings of CLARE in which a run differs from the paper's text: ours, and the paper's."""
+    flat = flatten(experiment.method)
+    return {key: (flat[key], value) for key, value in paper.recipe.items() if key in flat and float(flat[key]) != value}

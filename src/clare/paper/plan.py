@@ -1,0 +1,160 @@
+"""Which runs an experiment needs: one for each row, preset and seed, and each only once."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clare.errors import SettingsError
+from clare.paper.catalogue import Row, Study
+from clare.paper.extent import Extent
+from clare.presets.load import make_experiment, overrides_for, parse_override
+from clare.presets.schema import Experiment
+
+Place = tuple[str, str]
+"""A preset as the user gave it, and the key of a row."""
+
+RunsOf = dict[Place, list["Run"]]
+
+NOT_SETTINGS = {"overrides": True, "description": True, "data": {"store", "cache"}}
+"""How settings were written and where images are kept make no other run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of an experiment and its folder, which its settings name."""
+
+    label: str
+    preset: str
+    experiment: Experiment
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for: an experiment, where, with which settings and seeds."""
+
+    study: Study
+    presets: tuple[str, ...]
+    seeds: tuple[int | None, ...]
+    overrides: tuple[str, ...]
+    root: Path
+    """Folder of all runs."""
+
+    def base(self, preset: str) -> Experiment:
+        """Return the experiment of the first row as far as the user's own words make it."""
+        method = self.study.rows[0].method
+        return make_experiment(preset, method, overrides_for(method, self.study.methods, self.overrides))
+
+
+def make_request(
+    study: Study, presets: Sequence[str], seeds: Sequence[int | None], overrides: Sequence[str], root: Path
+) -> Request:
+    """Fill in the experiment's own seeds, and refuse what it cannot be repeated with."""
+    if study.seeds:
+        seeds = study.seeds if list(seeds) == [None] else seeds
+        if len(seeds) < 2:
+            raise SettingsError(
+                f"{study.name} measures how results vary over seeds, and --seeds got {seeds[0]} alone; give at least "
+                "two, such as 1993,1994,1995, or leave it out"
+            )
+    request = Request(study, tuple(dict.fromkeys(presets)), tuple(seeds), tuple(overrides), root)
+    _check(request)
+    return request
+
+
+def _check(request: Request) -> None:
+    """Refuse settings that an experiment makes itself, and presets that cannot be told apart."""
+    if request.seeds != (None,) and any("seed" in parse_override(override) for override in request.overrides):
+        raise SettingsError(
+            f"--set seed cannot be used here: every run has one of the seeds {', '.join(map(str, request.seeds))}; "
+            "give them with --seeds"
+        )
+    bases = [request.base(preset) for preset in request.presets]
+    for base in bases:
+        if base.stream.evaluate_on != "test":
+            raise SettingsError(
+                f"`stream.evaluate_on` is {base.stream.evaluate_on} for {base.name}: figures are measured on test "
+                "images, and choices are made on validation images; leave it out"
+            )
+    names = [base.name for base in bases]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise SettingsError(f"two presets are named '{twice[0]}'; give one of the files another name")
+
+
+def plan_runs(request: Request, extents: Mapping[str, Extent], chosen: Mapping[Place, str | None]) -> RunsOf:
+    """Return the runs of every row, one for each seed; a row with choices has runs once one was chosen."""
+    planned: RunsOf = {}
+    for preset in request.presets:
+        for row in request.study.rows:
+            choice = chosen.get((preset, row.key))
+            if not row.choices or choice is not None:
+                extra = () if choice is None else (choice,)
+                planned[preset, row.key] = [_run(request, extents, preset, row, extra, seed) for seed in request.seeds]
+    return planned
+
+
+def plan_trials(request: Request, extents: Mapping[str, Extent]) -> dict[Place, dict[str, list[Run]]]:
+    """Return the runs on validation images of every choice of the rows that have choices."""
+    trials: dict[Place, dict[str, list[Run]]] = {}
+    for preset in request.presets:
+        for row in request.study.rows:
+            for choice in row.choices:
+                extra = (choice, "stream.evaluate_on=validation")
+                runs = [_run(request, extents, preset, row, extra, seed) for seed in request.seeds]
+                trials.setdefault((preset, row.key), {})[choice] = runs
+    return trials
+
+
+def unique(runs: Sequence[Run]) -> list[Run]:
+    """Return each run once: rows with equal settings share one."""
+    return list({run.folder: run for run in reversed(runs)}.values())[::-1]
+
+
+def _run(
+    request: Request, extents: Mapping[str, Extent], preset: str, row: Row, extra: Sequence[str], seed: int | None
+) -> Run:
+    """Resolve one run; a row's own settings lie over those of the user."""
+    study = request.study
+    words = [*overrides_for(row.method, study.methods, request.overrides), *row.overrides, *extra]
+    if study.all_at_once:
+        stream = request.base(preset).stream
+        words.append(f"stream.first={stream.num_classes or extents[preset].num_classes}")
+    experiment = make_experiment(preset, row.method, words, seed)
+    # Runs whose times are compared are made one at a time, so those of other experiments cannot serve.
+    kind = "timed" if study.kind == "efficiency" else "runs"
+    folder = request.root / kind / experiment.name / f"{experiment.method_label}-{experiment.seed}-{digest(experiment)}"
+    remarks = [word.partition("=")[2] if word in row.choices else "on validation images" for word in extra]
+    return Run(", ".join([experiment.name, row.label, *remarks, f"seed {experiment.seed}"]), preset, experiment, folder)
+
+
+def digest(experiment: Experiment) -> str:
+    """Return a short hash of all settings on which a run depends."""
+    values = experiment.model_dump(mode="json", exclude=NOT_SETTINGS)  # type: ignore[arg-type]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+
+
+Score = tuple[float, float]
+"""Final and average accuracy on validation images."""
+
+
+def choose(scores: Mapping[str, Score | None]) -> str | None:
+    """Return the choice of the highest final accuracy, then average accuracy, then the first; none when all failed."""
+    known = {choice: score for choice, score in scores.items() if score is not None}
+    return max(known, key=known.__getitem__) if known else None
+
+
+ScoreOf = Callable[[Run], Score | None]
+
+
+def score_trials(trials: Mapping[str, Sequence[Run]], score_of: ScoreOf) -> dict[str, Score | None]:
+    """Return the mean score of each choice over its seeds; a choice with a failed run has none."""
+    scores: dict[str, Score | None] = {}
+    for choice, runs in trials.items():
+        found = [score_of(run) for run in runs]
+        known = [score for score in found if score is not None]
+        mean = (sum(score[0] for score in known), sum(score[1] for score in known))
+        scores[choice] = (mean[0] / len(known), mean[1] / len(known)) if len(known) == len(found) else None
+    return scores

@@ -1,0 +1,276 @@
+"""An experiment's results as Markdown, CSV and JSON."""
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from clare.files import write_json, write_text
+from clare.paper.catalogue import Metric
+from clare.paper.paper import Published
+from clare.paper.results import Cell, Results, Setting, as_values, difference, printed, rounded
+from clare.report.groups import Spread
+from clare.report.provenance import reproduce_command
+from clare.report.tables import NONE, Sheet, to_markdown
+from clare.version import __version__
+
+SYMBOLS: dict[Metric, str] = {"average": "Ā", "final": "A_T"}
+DEFINITIONS = (
+    "Ā is the mean of the accuracies over all seen classes after each task, A_T the accuracy after the last task, both "
+    "in percent. Δ is a row minus the reference row of the same column, to paper our number minus the printed one, "
+    "all computed from the rows. ± is the sample standard deviation over seeds."
+)
+
+
+def number(value: float | None) -> str:
+    """A number with two digits, as the paper prints them."""
+    return NONE if value is None else f"{value:.2f}"
+
+
+def signed(value: float | None) -> str:
+    """A difference with its sign; no zero has a minus."""
+    return NONE if value is None else f"{round(value, 2) + 0.0:+.2f}"
+
+
+def with_deviation(found: Spread) -> str:
+    """A mean with its deviation over seeds."""
+    return number(found.mean) if found.deviation is None else f"{number(found.mean)} ± {number(found.deviation)}"
+
+
+def sheets(results: Results) -> list[Sheet]:
+    """One sheet for each preset; where the paper has no numbers of one, those of its other streams follow."""
+    found = [preset_sheet(results, setting) for setting in results.settings]
+    if not all(setting.has_numbers for setting in results.settings):
+        found += paper_sheets(results)
+    return found
+
+
+def preset_sheet(results: Results, setting: Setting) -> Sheet:
+    """Our rows on one preset, beside the paper's where it has them."""
+    metrics = results.study.metrics
+    shows_paper = _shows_paper(results, setting)
+    header = ["Row", *(SYMBOLS[metric] for metric in metrics), *(f"Δ {SYMBOLS[metric]}" for metric in metrics)]
+    if shows_paper:
+        header += [f"paper {SYMBOLS[metric]}" for metric in metrics]
+        header += [f"paper Δ {SYMBOLS[metric]}" for metric in metrics]
+        what = "to paper" if setting.is_paper else "Δ to paper's Δ"
+        header += [f"{what} {SYMBOLS[metric]}" for metric in metrics]
+    rows = [_row(results, cell, setting) for cell in results.rows(setting.preset)]
+    marked = frozenset(place for place, row in enumerate(results.study.rows) if row.key == results.study.reference)
+    where = "" if setting.is_paper or not shows_paper else "; the paper's numbers are of another backbone"
+    return Sheet(f"{setting.experiment.name}{where}", tuple(header), tuple(rows), marked)
+
+
+def _shows_paper(results: Results, setting: Setting) -> bool:
+    """Whether the paper prints accuracies of this experiment on this preset's stream."""
+    cells = results.rows(setting.preset)
+    return any(printed(cell.published, metric) is not None for cell in cells for metric in results.study.metrics)
+
+
+def _row(results: Results, cell: Cell, setting: Setting) -> tuple[str, ...]:
+    """One row of a sheet; what failed is said so."""
+    metrics = results.study.metrics
+    label = cell.row.label if cell.choice is None else f"{cell.row.label} ({_chosen(cell)})"
+    cells = [label, *(with_deviation(cell.figures[metric]) for metric in metrics)]
+    if cell.failed:
+        cells[1] = "failed"
+    cells += [signed(results.delta(cell, metric)) for metric in metrics]
+    if _shows_paper(results, setting):
+        cells += [_printed(cell.published, metric) for metric in metrics]
+        cells += [signed(results.paper_delta(cell, metric)) for metric in metrics]
+        cells += [signed(_beside_paper(results, cell, metric, setting)) for metric in metrics]
+    return tuple(cells)
+
+
+def _chosen(cell: Cell) -> str:
+    """The value that was chosen for a row."""
+    chosen = cell.choice.chosen if cell.choice else None
+    return "nothing could be chosen" if chosen is None else chosen.partition("=")[2]
+
+
+def _printed(published: Published, metric: Metric) -> str:
+    """What the paper prints, with its deviation where it gives one."""
+    deviation = published.deviation if metric == "final" else None
+    return with_deviation(Spread(printed(published, metric), deviation))
+
+
+def _beside_paper(results: Results, cell: Cell, metric: Metric, setting: Setting) -> float | None:
+    """The difference to the paper; of another backbone only differences between rows can be set beside each other."""
+    if setting.is_paper:
+        return results.to_paper(cell, metric)
+    return difference(results.delta(cell, metric), results.paper_delta(cell, metric))
+
+
+def paper_sheets(results: Results) -> list[Sheet]:
+    """The paper's numbers on those of its streams that none of our presets is."""
+    study = results.study
+    ours = {setting.stream for setting in results.settings}
+    symbols = [SYMBOLS[metric] for metric in study.metrics]
+    found = []
+    for stream, cells in results.paper.numbers.get(study.name, {}).items():
+        if stream in ours or all(published.final is None for published in cells.values()):
+            continue
+        reference = cells.get(study.reference, Published())
+        rows = []
+        for row in study.rows:
+            own = cells.get(row.key, Published())
+            deltas = [difference(printed(own, metric), printed(reference, metric)) for metric in study.metrics]
+            rows.append((row.label, *(_printed(own, metric) for metric in study.metrics), *map(signed, deltas)))
+        header = ("Row", *symbols, *(f"Δ {symbol}" for symbol in symbols))
+        found.append(Sheet(f"The paper on {stream}, other data than ours", header, tuple(rows)))
+    return found
+
+
+def conditions(results: Results) -> list[str]:
+    """Say for each preset what is as in the paper and what is not."""
+    lines = [_condition(results, setting) for setting in results.settings]
+    if results.overrides:
+        lines.append(f"Settings changed for this table: {', '.join(results.overrides)}.")
+    return lines
+
+
+def _condition(results: Results, setting: Setting) -> str:
+    """One sentence for one preset."""
+    paper, name = results.paper, setting.experiment.name
+    ours = setting.experiment.backbone.name
+    theirs = paper.backbone_of(results.study.name)
+    parts = [f"the paper's stream {setting.stream}" if setting.stream else "other data than the paper's"]
+    parts.append(
+        f"its backbone {theirs}" if setting.same_backbone else f"another backbone ({ours}, the paper's is {theirs})"
+    )
+    if setting.same_seeds is False:
+        parts.append(f"other seeds than the paper's {paper.seed}")
+    if setting.recipe:
+        changed = ", ".join(f"{key} {ours} ({theirs:g})" for key, (ours, theirs) in setting.recipe.items())
+        parts.append(f"settings of CLARE other than in the paper's text: {changed}")
+    strategy = setting.experiment.method["head"]["strategy"]
+    if strategy != "trained":
+        parts.append(f"{strategy} rows in the classifier, where the text reads as rows that are trained")
+    compared = "" if setting.is_paper else "; our numbers and the paper's are not subtracted from each other"
+    return f"{name}: {'; '.join(parts)}{compared}."
+
+
+def choices(results: Results) -> list[str]:
+    """Say for each row with choices which was taken, and by what numbers on validation images."""
+    lines = []
+    for cell in results.cells.values():
+        if cell.choice is None:
+            continue
+        scores = [
+            f"{choice.partition('=')[2]}: " + ("failed" if score is None else f"{100 * score[0]:.2f}")
+            for choice, score in cell.choice.scores.items()
+        ]
+        name = results.setting(cell.preset).experiment.name
+        key = next(iter(cell.choice.scores)).partition("=")[0]
+        lines.append(
+            f"{name}: {cell.row.label} runs with {cell.choice.chosen or 'nothing'}, chosen by final accuracy on "
+            f"validation images ({key} {', '.join(scores)}); the paper reports the best of these values."
+        )
+    return lines
+
+
+def failures(results: Results) -> list[str]:
+    """Say which rows failed and why."""
+    return [
+        f"{results.setting(cell.preset).experiment.name}, {cell.row.label} failed: {reason}"
+        for cell in results.cells.values()
+        for reason in cell.reasons
+    ]
+
+
+def write_results(results: Results, folder: Path, extra: Sequence[str], more: dict[str, Any]) -> Path:
+    """Write NAME.md, NAME.csv and NAME.json; `extra` are further parts of the page, `more` further figures."""
+    name = results.study.name
+    write_text(folder / f"{name}.csv", to_csv([as_values(results, cell) for cell in results.cells.values()]))
+    write_json(folder / f"{name}.json", {**as_json(results, folder), **more})
+    path = folder / f"{name}.md"
+    write_text(path, to_page(results, extra))
+    return path
+
+
+def to_page(results: Results, extra: Sequence[str] = ()) -> str:
+    """The whole page as Markdown."""
+    study = results.study
+    parts = [f"# {study.name}: {study.title}", f"Beside the numbers of {results.paper.source}."]
+    parts += [to_markdown(sheet).rstrip() for sheet in sheets(results)]
+    parts += extra
+    notes = [*conditions(results), *choices(results), *failures(results), *results.paper.remarks.get(study.name, [])]
+    parts += ["\n".join(f"- {note}" for note in notes), DEFINITIONS, _versions(results)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _versions(results: Results) -> str:
+    """Say with what the numbers were made."""
+    places = {
+        f"clare {record.environment.get('clare')}, torch {record.environment.get('torch')} on "
+        f"{record.environment.get('device')} in {record.environment.get('precision')}"
+        for cell in results.cells.values()
+        for record in cell.records
+    }
+    made = "; ".join(sorted(places)) or f"clare {__version__}, no run came to its end"
+    return f"Made with {made}; seeds {', '.join(map(str, results.seeds))}."
+
+
+def to_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows of equal keys as CSV; what is not known is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_json(results: Results, folder: Path) -> dict[str, Any]:
+    """Every figure with where it comes from; runs are named from the folder of the tables."""
+    return {
+        "experiment": results.study.name,
+        "title": results.study.title,
+        "paper": results.paper.source,
+        "seeds": list(results.seeds),
+        "overrides": list(results.overrides),
+        "presets": {setting.preset: _setting_values(setting) for setting in results.settings},
+        "cells": [
+            {**as_values(results, cell), "runs": _runs(cell, folder), "choice": _choice_values(cell)}
+            for cell in results.cells.values()
+        ],
+    }
+
+
+def _setting_values(setting: Setting) -> dict[str, Any]:
+    """In what a preset is the paper's."""
+    return {
+        "name": setting.experiment.name,
+        "stream_in_paper": setting.stream,
+        "paper_has_numbers": setting.has_numbers,
+        "same_backbone": setting.same_backbone,
+        "same_seeds": setting.same_seeds,
+        "recipe_differences": {key: list(values) for key, values in setting.recipe.items()},
+    }
+
+
+def _runs(cell: Cell, folder: Path) -> list[dict[str, Any]]:
+    """Where the runs of a cell are and how each is repeated."""
+    return [
+        {
+            "folder": os.path.relpath(record.folder, folder.resolve()),
+            "preset": record.preset["name"],
+            "seed": record.preset["seed"],
+            "command": reproduce_command(record),
+            "settings": dict(record.preset),
+            "environment": dict(record.environment),
+        }
+        for record in cell.records
+    ]
+
+
+def _choice_values(cell: Cell) -> dict[str, Any] | None:
+    """What was chosen for a cell, and by what numbers."""
+    if cell.choice is None:
+        return None
+    scores = {
+        choice: None if score is None else {"final": rounded(100 * score[0]), "average": rounded(100 * score[1])}
+        for choice, score in cell.choice.scores.items()
+    }
+    return {"chosen": cell.choice.chosen, "on": "validation", "scores": scores}
