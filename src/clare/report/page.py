@@ -5,11 +5,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 from clare.files import write_text
 from clare.report.compare import Comparison, compare
 from clare.report.groups import Group, Spread, Standing, rank
+from clare.report.looks import COLOUR_STYLE
 from clare.report.page_figures import (
     Figures,
     accuracy_section,
@@ -22,9 +25,7 @@ from clare.report.page_figures import (
 from clare.report.pieces import command, facts, folded, section, table
 from clare.report.provenance import differing_keys, flat_settings, flatten, reproduce_command, shared_facts
 from clare.report.record import RunRecord
-from clare.report.script import SCRIPT
 from clare.report.standings import DEFINITIONS, NO_HEAD, Failure, standing_sheets
-from clare.report.style import STYLE
 from clare.report.tables import NONE, Sheet, amount, comparison_sheet, percent, phase_sheet, points, state, task_sheet
 
 MAX_COLUMNS = 6
@@ -80,23 +81,22 @@ def build_page(
     ]
     whole = "\n".join(filter(None, sections))
     links = [f'<a href="#{name}">{text}</a>' for name, text in MENU.items() if f'<section id="{name}"' in whole]
-    return (
-        f"{_head(title, choice_style(figures))}<body>\n{_headline(ranking, title)}\n"
-        f'<nav aria-label="Contents">{"".join(links)}</nav>\n<main>\n{whole}\n</main>\n'
-        f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    script = _asset("page.js")
+    return Template(_asset("page.html")).substitute(
+        # The browser itself refuses whatever else the page might try to load or run.
+        digest=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+        title=escape(title),
+        style=f"{_asset('page.css')}{COLOUR_STYLE}{choice_style(figures)}",
+        header=_headline(ranking, title),
+        links="".join(links),
+        sections=whole,
+        script=script,
     )
 
 
-def _head(title: str, own_style: str) -> str:
-    """What comes before the body; the browser itself then refuses whatever the page might try to load."""
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}{own_style}</style>\n</head>\n"
-    )
+def _asset(name: str) -> str:
+    """One of the files that the page is put together from."""
+    return (files("clare.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _headline(ranking: Mapping[str, Sequence[Standing]], title: str) -> str:

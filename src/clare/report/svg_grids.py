@@ -44,7 +44,8 @@ def draw_grid(grid: Grid) -> str:
     label = f"{grid.label}: {grid.downward} downward, {grid.across} across"
     return (
         f'<svg class="grid" viewBox="0 0 {size + 4:.0f} {size + 4:.0f}" role="img" aria-label="{escape(label)}" '
-        f'data-across="{grid.across}" data-downward="{grid.downward}" data-values="{data}">'
+        f'data-across="{grid.across}" data-downward="{grid.downward}" '
+        f'data-box="[{MARGIN:g},{MARGIN:g},{CELLS:g},{CELLS:g}]" data-values="{data}">'
         f'<g shape-rendering="crispEdges">{cells}</g><g class="numbers">{"".join(numbers)}</g>{_names(grid)}</svg>'
     )
 

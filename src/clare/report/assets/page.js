@@ -1,16 +1,7 @@
-"""What the page does beyond showing: themes, sorting, highlighting, values under the pointer, copying.
-
-Everything is added by the script itself, so that without it nothing on the page is dead.
-"""
-
-from clare.report.svg_grids import CELLS, MARGIN
-
-SCRIPT = (
-    f"""
+// What the page does beyond showing: themes, sorting, highlighting, values under the pointer, copying.
+// Everything is added by the script itself, so that without it nothing on the page is dead.
 "use strict";
-const CELLS = {CELLS:g}, MARGIN = {MARGIN:g};
-"""
-    r"""const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
 
 const tip = make("div", { className: "tip", hidden: true });
@@ -176,11 +167,12 @@ function addCellValues() {
   for (const svg of all("svg.grid")) {
     const values = JSON.parse(svg.dataset.values);
     const { across, downward } = svg.dataset;
+    const [left, top, wide, high] = JSON.parse(svg.dataset.box);
     svg.addEventListener("pointermove", (event) => {
       const box = svg.getBoundingClientRect();
       const scale = svg.viewBox.baseVal.width / box.width;
-      const row = Math.floor(((event.clientY - box.top) * scale - MARGIN) / (CELLS / values.length));
-      const column = Math.floor(((event.clientX - box.left) * scale - MARGIN) / (CELLS / values[0].length));
+      const row = Math.floor((((event.clientY - box.top) * scale - top) / high) * values.length);
+      const column = Math.floor((((event.clientX - box.left) * scale - left) / wide) * values[0].length);
       const value = values[row]?.[column];
       if (value === undefined || value === null) hush();
       else tell(`${downward} ${row + 1}, ${across} ${column + 1}: ${value} %`, event.clientX, event.clientY);
@@ -218,5 +210,3 @@ addHighlights();
 addCellValues();
 addCopying();
 document.body.dataset.ready = "";
-"""
-)
