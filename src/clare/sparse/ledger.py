@@ -47,3 +47,11 @@ class Ledger(nn.Module):
         self.lengths = list(lengths)
         self.coordinates = self.coordinates.new_zeros(sum(lengths))
         self.values = self.values.new_zeros(sum(lengths))
+
+    def release(self) -> Tensor:
+        """Take back the last claim and return its coordinates."""
+        coordinates, _ = self.claim_of(-1)
+        keep = len(self.coordinates) - self.lengths.pop()
+        self.coordinates, self.values = self.coordinates[:keep].clone(), self.values[:keep].clone()
+        self.free = self.free.index_fill(0, coordinates, True)
+        return coordinates
