@@ -110,6 +110,27 @@ def test_prompts_act_and_the_query_is_that_of_the_bare_backbone(
     assert method.passes_per_image == 2
 
 
+@pytest.mark.parametrize("name", ["l2p", "dualprompt"])
+def test_keys_that_learn_from_plain_queries_never_feel_the_augmentation(
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, name: str
+) -> None:
+    """Keys of the same task are alike under both augmentations; prompts, which learn from images, are not."""
+    learnt: dict[tuple[str, str], PromptedMethod] = {}
+    for queries in ("plain", "augmented"):
+        for train in ("none", "affine"):
+            method = make(name, tiny_backbone(), key_queries=queries, epochs=2)
+            method.prepare(3, 2)
+            start = method.state_dict()["keys"].clone()
+            learn(context(train=train), method, tiny_stream().tasks[:1])
+            assert not torch.equal(method.state_dict()["keys"], start)
+            learnt[queries, train] = method
+    prompts = {"l2p": "prompts", "dualprompt": "general"}[name]
+    for queries, are_alike in (("plain", True), ("augmented", False)):
+        plain, affine = (all_bits(learnt[queries, train]) for train in ("none", "affine"))
+        assert (plain["keys"] == affine["keys"]) == are_alike
+        assert plain[prompts] != affine[prompts]
+
+
 @pytest.mark.gpu
 # The compiler remarks on speed.
 @pytest.mark.filterwarnings("ignore::UserWarning")

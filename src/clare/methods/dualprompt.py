@@ -12,6 +12,7 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.methods._shared.prompted import (
+    KeyQueries,
     SlottedMethod,
     SlottedSettings,
     Start,
@@ -40,6 +41,10 @@ class DualPromptSettings(SlottedSettings):
     general_length: int = Field(5, ge=1, le=1000, description="Tokens of a shared prefix.")
     expert_length: int = Field(5, ge=1, le=1000, description="Tokens of a task's prefix.")
     pull_weight: float = Field(1.0, ge=0, le=1000, description="Weight of the pull of the task's key to its queries.")
+    key_queries: KeyQueries = Field(
+        "augmented",
+        description="Queries that keys learn from: of training's augmented images (official), or of plain ones.",
+    )
     prompt_start: Start = Field(
         "small", description="Prefixes and keys start uniform in 0..0.01 (official) or in -1..1 (PyTorch port)."
     )
@@ -94,7 +99,12 @@ class DualPrompt(SlottedMethod):
         self.open_rows(task)
         own = torch.arange(self.num_slots, device=self.slot.device) == self.slot
         experts = Group(self.experts, mask=own[:, None, None, None, None].expand_as(self.experts))
-        yield self.phase([Group(self.general), experts, Group(self.keys, mask=own[:, None].expand_as(self.keys))])
+        keys = Group(self.keys, mask=own[:, None].expand_as(self.keys))
+        if self.settings.key_queries == "plain":
+            yield from self.learn_keys(keys, self.key_loss)
+            yield self.phase([Group(self.general), experts])
+        else:
+            yield self.phase([Group(self.general), experts, keys])
         yield from self.head.finish(len(task.classes))
 
     def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
@@ -103,8 +113,13 @@ class DualPrompt(SlottedMethod):
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the task's classes, less its similarity to the task's key."""
-        pull = cosines(self.queries(images), self.keys.index_select(0, self.slot)).squeeze(1)
-        return self.head.block_loss(self.prompted(images, self.slot), labels) - self.settings.pull_weight * pull
+        return self.head.block_loss(self.prompted(images, self.slot), labels) + self.key_loss(
+            self.queries(images), labels
+        )
+
+    def key_loss(self, queries: Tensor, _: Tensor) -> Tensor:
+        """Return each query's similarity to the task's key, less of which is more of a loss."""
+        return -self.settings.pull_weight * cosines(queries, self.keys.index_select(0, self.slot)).squeeze(1)
 
     def infer(self, similarity: Tensor) -> Tensor:
         """Return the slot of each image, shape (B,)."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from clare.backbones.stages import class_position, embed, mean_feature, run_blocks
 from clare.backbones.vit import Backbone
 from clare.methods._shared.prompted import (
+    KeyQueries,
     PromptedMethod,
     PromptedSettings,
     Start,
@@ -33,6 +34,10 @@ class L2pSettings(PromptedSettings):
     prompt_length: int = Field(10, ge=1, le=1000, description="Tokens of a prompt.")
     num_chosen: int = Field(4, ge=1, le=10_000, description="Prompts that an image gets.")
     pull_weight: float = Field(1.0, ge=0, le=1000, description="Weight of the pull of chosen keys to their queries.")
+    key_queries: KeyQueries = Field(
+        "augmented",
+        description="Queries that keys learn from: of training's augmented images (official), or of plain ones.",
+    )
     prompt_start: Start = Field(
         "small", description="Prompts and keys start uniform in 0..0.01 (official) or in -1..1 (PyTorch port)."
     )
@@ -80,7 +85,11 @@ class L2p(PromptedMethod):
     def learn(self, task: TaskInfo) -> Learning:
         """Train the whole pool with the task's rows."""
         self.open_rows(task)
-        yield self.phase([Group(self.prompts), Group(self.keys)])
+        if self.settings.key_queries == "plain":
+            yield from self.learn_keys(Group(self.keys), self.key_loss)
+            yield self.phase([Group(self.prompts)])
+        else:
+            yield self.phase([Group(self.prompts), Group(self.keys)])
         yield from self.head.finish(len(task.classes))
 
     def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
@@ -93,6 +102,11 @@ class L2p(PromptedMethod):
         chosen = self.choose(similarity)
         pull = similarity.gather(1, chosen).sum(1)
         return self.head.block_loss(self.prompted(images, chosen), labels) - self.settings.pull_weight * pull
+
+    def key_loss(self, queries: Tensor, _: Tensor) -> Tensor:
+        """Return each query's similarity to the chosen keys, less of which is more of a loss."""
+        similarity = cosines(queries, self.keys)
+        return -self.settings.pull_weight * similarity.gather(1, self.choose(similarity)).sum(1)
 
     def choose(self, similarity: Tensor) -> Tensor:
         """Return the prompts of each image, best first."""

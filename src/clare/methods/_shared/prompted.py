@@ -16,9 +16,11 @@ from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
 from clare.heads.head import LinearHeadSettings
 from clare.methods.base import Method, MethodSettings
-from clare.steps import Adam, Group, Phase, TaskInfo
+from clare.steps import Adam, Collect, Group, Learning, Loss, Phase, Source, TaskInfo
 
 Start = Literal["small", "wide"]
+KeyQueries = Literal["augmented", "plain"]
+"""Queries that keys learn from: of images as training augments them, or as testing sees them."""
 RANGES: dict[Start, tuple[float, float]] = {"small": (0.0, 0.01), "wide": (-1.0, 1.0)}
 
 
@@ -71,11 +73,34 @@ class PromptedMethod(Method):
 
     def phase(self, groups: list[Group]) -> Phase:
         """Return the phase that trains these groups and the head over the task's images."""
+        return self._phase("train", [*groups, *self.head.groups()], self.loss)
+
+    def learn_keys(self, keys: Group, loss: Loss) -> Learning:
+        """Train keys by themselves, on the queries of the task's images as testing sees them."""
+        queries = yield Collect("queries", self.fixed_features)
+        yield self._phase("keys", [keys], loss, Queries(queries["values"], queries["labels"]))
+
+    def _phase(self, name: str, groups: list[Group], loss: Loss, data: Source | None = None) -> Phase:
+        """Return a phase of the method's recipe."""
         settings = self.settings
         optimizer = Adam(settings.learning_rate, schedule=settings.schedule)
-        groups = [*groups, *self.head.groups()]
         clip_norm = settings.clip_norm or None
-        return Phase("train", settings.epochs, groups, self.loss, optimizer, settings.batch_size, clip_norm=clip_norm)
+        return Phase(name, settings.epochs, groups, loss, optimizer, settings.batch_size, data, clip_norm)
+
+
+class Queries:
+    """Queries of a task's images, which are the same in every epoch."""
+
+    def __init__(self, queries: Tensor, labels: Tensor) -> None:
+        self.queries, self.labels = queries, labels
+        self.num_samples, self.device = len(queries), queries.device
+
+    def begin_epoch(self, _: torch.Generator) -> None:
+        """Draw nothing."""
+
+    def draw(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the queries at these positions and their classes."""
+        return self.queries[positions], self.labels[positions]
 
 
 class SlottedSettings(PromptedSettings):
