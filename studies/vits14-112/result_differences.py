@@ -12,14 +12,12 @@ import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 from collect_results import PLACES
 from result_files import StoredRun, read_result
 from result_table import Entry, Line, Table
 
 from clare.files import write_text
-from clare.metrics.bootstrap import Pair, paired_intervals
-from clare.report.compare import LEVEL, NUM_SAMPLES
+from clare.report.groups import FINAL, intervals_of
 
 KEPT = "intervals.csv"
 COLUMNS = ("stream", "row", "other", "runs", "low", "high")
@@ -79,14 +77,8 @@ class Differences:
         """Return the interval when test images are drawn again, for both rows and all seeds at once."""
         key = (entry.stream, entry.row, other.row, _digest(pairs))
         if key not in self.known:
-            runs = [[self._read(line) for line in pair] for pair in pairs]
-            found = paired_intervals(
-                [Pair(mine.evaluations, each.evaluations, mine.start.classes) for mine, each in runs],
-                ["final_accuracy"],
-                NUM_SAMPLES,
-                LEVEL,
-                random=np.random.RandomState(0),
-            )["final_accuracy"]
+            runs = [(self._read(mine), self._read(each)) for mine, each in pairs]
+            found = intervals_of(runs, FINAL)["final_accuracy"]
             self.known[key] = (round(found.low, 6), round(found.high, 6))
         self.used.add(key)
         return self.known[key]

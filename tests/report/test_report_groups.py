@@ -8,8 +8,7 @@ import pytest
 from fake_runs import write_run
 
 from clare.metrics.summary import summarise
-from clare.report.compare import compare
-from clare.report.groups import Spread, group_runs, rank, spread
+from clare.report.groups import Spread, compare, group_runs, rank, spread
 from clare.report.page import write_page
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.standings import (
@@ -115,18 +114,18 @@ def test_differences_are_pooled_over_seeds(runs: list[RunRecord]) -> None:
     standings = {each.group.label: each for standings in rank(runs).values() for each in standings}
     means = {label: each.group.figures["final_accuracy"].mean for label, each in standings.items()}
     for label in ("ease", "simplecil", "joint"):
-        interval = standings[label].interval
+        interval = standings[label].intervals["final_accuracy"]
         assert interval is not None
         assert interval.difference == pytest.approx((means[label] or 0) - (means["clare"] or 0), abs=1e-6)
         assert interval.low < interval.difference < interval.high
     alone = rank([run for run in runs if run.method in ("clare", "ease")])
-    assert alone["cosine, aligned"][1].interval == standings["ease"].interval
+    assert alone["cosine, aligned"][1].intervals["final_accuracy"] == standings["ease"].intervals["final_accuracy"]
 
 
 def test_one_seed_has_the_interval_of_the_run(runs: list[RunRecord]) -> None:
     pair = [run for run in runs if run.preset["seed"] == 1 and run.method in ("clare", "ease")]
     of_runs = compare(pair)[1].intervals["final_accuracy"]
-    interval = rank(pair)["cosine, aligned"][1].interval
+    interval = rank(pair)["cosine, aligned"][1].intervals["final_accuracy"]
     assert interval is not None
     expected = (of_runs.difference, of_runs.low, of_runs.high)
     assert (interval.difference, interval.low, interval.high) == pytest.approx(expected, abs=1e-6)
@@ -221,11 +220,11 @@ def test_backbones_are_ranked_apart_and_compared_each_with_its_own(tmp_path: Pat
         assert standings[0].note == "reference"
         for each in standings[1:]:
             assert each.against is standings[0].group
-            assert each.interval is not None
-            assert each.interval.difference < 0
+            assert each.intervals
+            assert each.intervals["final_accuracy"].difference < 0
     for comparison in compare(runs):
         assert comparison.note == ("reference" if comparison.run.method == "clare" else "")
-        assert comparison.reference == f"clare@{comparison.run.folder.parent.name}/clare"
+        assert comparison.against.label == f"clare@{comparison.run.folder.parent.name}/clare"
     others = find_runs([tmp_path / "small/clare", tmp_path / "large/ease"])
     assert [each.note for each in compare(others)] == ["reference", "different backbone"]
     assert {each.note for standings in rank(others).values() for each in standings} == {

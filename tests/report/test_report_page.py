@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from fake_runs import diagnose, write_run
 
-from clare.report.compare import compare
-from clare.report.groups import group_runs
+from clare.metrics.summary import summarise
+from clare.report.groups import compare, group_runs
 from clare.report.page import write_page
 from clare.report.provenance import differing_keys, flatten, reproduce_command, shared_facts
 from clare.report.record import RunRecord, find_runs, read_run
@@ -85,7 +85,7 @@ def test_the_page_holds_the_numbers(runs: list[RunRecord], tmp_path: Path) -> No
     assert "A title" in words
     for each in compare(runs):
         for name in ("average_accuracy", "final_accuracy", "forgetting"):
-            assert percent(each.summary[name]) in words  # type: ignore[literal-required]
+            assert percent(summarise(each.run)[name]) in words  # type: ignore[literal-required]
         for interval in each.intervals.values():
             assert points(interval) in words
         for task in each.run.tasks:

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from clare.errors import RunError
 from clare.metrics.bootstrap import Interval
-from clare.report.compare import compare, label_runs
+from clare.metrics.summary import summarise
+from clare.report.groups import compare, label_runs
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.tables import (
     Sheet,
@@ -51,11 +52,11 @@ def test_numbers_for_people() -> None:
 
 def test_each_run_is_compared_with_clare_on_its_stream(runs: list[RunRecord]) -> None:
     comparisons = compare(runs)
-    assert [each.label for each in comparisons] == ["finetune", "clare", "ease", "l2p"]
+    assert [each.group.label for each in comparisons] == ["finetune", "clare", "ease", "l2p"]
     assert [each.note for each in comparisons] == ["", "reference", "unfinished", "different stream"]
-    assert [each.reference for each in comparisons] == ["clare", "clare", "clare", None]
+    assert [each.against and each.against.label for each in comparisons] == ["clare", "clare", "clare", None]
     interval = comparisons[0].intervals["average_accuracy"]
-    figures = [each.summary["average_accuracy"] for each in comparisons[:2]]
+    figures = [summarise(each.run)["average_accuracy"] for each in comparisons[:2]]
     assert figures[0] is not None
     assert figures[1] is not None
     assert interval.difference == pytest.approx(figures[0] - figures[1], abs=1e-5)
@@ -83,8 +84,13 @@ def test_runs_with_other_seeds_are_compared_within_their_stream(tmp_path: Path) 
         write_run(tmp_path / f"clare-{seed}", "clare", classes=classes, seed=seed)
         write_run(tmp_path / f"ease-{seed}", "ease", classes=classes, seed=seed + 9)
     comparisons = compare(find_runs([tmp_path]))
-    assert [each.label for each in comparisons] == ["clare@clare-0", "clare@clare-1", "ease@ease-0", "ease@ease-1"]
-    assert [each.reference for each in comparisons] == ["clare@clare-0", "clare@clare-1"] * 2
+    assert [each.group.label for each in comparisons] == [
+        "clare@clare-0",
+        "clare@clare-1",
+        "ease@ease-0",
+        "ease@ease-1",
+    ]
+    assert [each.against and each.against.label for each in comparisons] == ["clare@clare-0", "clare@clare-1"] * 2
     assert [bool(each.intervals) for each in comparisons] == [False, False, True, True]
 
 
@@ -92,7 +98,7 @@ def test_missing_predictions_leave_the_figures(runs: list[RunRecord]) -> None:
     (runs[0].folder / "predictions" / "task-0000.safetensors").unlink()
     compared = compare(runs)[0]
     assert compared.note == "no shared predictions"
-    assert compared.summary["average_accuracy"] is not None
+    assert summarise(compared.run)["average_accuracy"] is not None
 
 
 def test_labels_tell_runs_apart(tmp_path: Path) -> None:

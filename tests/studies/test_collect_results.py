@@ -95,7 +95,7 @@ def test_a_result_ranks_as_the_run_it_was_made_of(
     stored = [files.read_result(path) for path in sorted((tmp_path / "home/results/quickdraw").glob("*/*.json"))]
     assert [(run.method, run.seed) for run in stored] == [("clare", 1), ("clare", 2), ("finetune", 1), ("finetune", 2)]
     of_runs, of_results = (
-        [(each.group.label, each.interval, each.group.figures) for each in next(iter(rank(runs).values()))]
+        [(each.group.label, each.intervals, each.group.figures) for each in next(iter(rank(runs).values()))]
         for runs in ([read_run(folder) for folder in folders], stored)
     )
     assert len(of_runs) == 2

@@ -14,6 +14,8 @@ from clare.metrics.accuracy import FloatArray, IntArray, forgotten, mean_over_ta
 
 # Bounds the largest temporary array of one chunk of resamples to a few tens of megabytes.
 CHUNK_ELEMENTS = 4_000_000
+NUM_SAMPLES = 2000
+LEVEL = 0.95
 
 Statistic = Literal["average_accuracy", "final_accuracy", "forgetting"]
 
@@ -54,8 +56,8 @@ class Pair:
 def paired_intervals(
     pairs: Sequence[Pair],
     statistics: Sequence[Statistic],
-    num_samples: int = 2000,
-    level: float = 0.95,
+    num_samples: int = NUM_SAMPLES,
+    level: float = LEVEL,
     *,
     random: np.random.RandomState,
 ) -> dict[Statistic, Interval]:

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,12 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clare.errors import RunError
+from clare.errors import RunError, nearest
 from clare.metrics.bootstrap import STATISTICS, Interval, Pair, Statistic, paired_intervals
 from clare.metrics.summary import summarise
-from clare.report.compare import LEVEL, NUM_SAMPLES, OTHER_BACKBONE, OTHER_STREAM, choose_reference, label_runs
 from clare.report.provenance import flat_settings
 from clare.report.record import RunRecord
+
+DEFAULT_REFERENCE = "clare"
+OTHER_STREAM, OTHER_BACKBONE = "different stream", "different backbone"
+"""Why a run has no reference."""
+FINAL: tuple[Statistic, ...] = ("final_accuracy",)
 
 
 class Spread(NamedTuple):
@@ -100,15 +105,20 @@ class Group:
 
 @dataclass(frozen=True)
 class Standing:
-    """A group beside the reference: the difference in final accuracy, or a note why there is none."""
+    """A group beside the reference: the differences to it, or a note why there are none."""
 
     group: Group
-    interval: Interval | None
+    intervals: dict[Statistic, Interval]
     note: str
     is_bound: bool
     """Whether the method saw all classes at once where the others met them task by task."""
     against: Group | None = None
-    """The group whose figures were taken away, where there is an interval."""
+    """The group that it is set beside; none where none met the same classes on the same backbone."""
+
+    @property
+    def run(self) -> RunRecord:
+        """The run, of a group that is a single one."""
+        return self.group.runs[0]
 
     @property
     def is_reference(self) -> bool:
@@ -148,6 +158,45 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
     return [Group(label, tuple(group)) for label, group in zip(labels, members, strict=True)]
 
 
+def label_runs(runs: Sequence[RunRecord]) -> list[str]:
+    """Name each run by its method, and by as much of its folder as tells it from the others."""
+    levels = [
+        [run.method for run in runs],
+        [f"{run.method}@{run.folder.name}" for run in runs],
+        [f"{run.method}@{run.folder.parent.name}/{run.folder.name}" for run in runs],
+        [f"{run.method}@{run.folder}" for run in runs],
+    ]
+    counts = [Counter(level) for level in levels]
+    return [
+        next(
+            (level[index] for level, count in zip(levels, counts, strict=True) if count[level[index]] == 1), run.method
+        )
+        for index, run in enumerate(runs)
+    ]
+
+
+def choose_reference(runs: Sequence[RunRecord], reference: str | None = None) -> str:
+    """The method to compare with: the one asked for, else CLARE where it was run, else the first run's."""
+    methods = [run.method for run in runs]
+    if reference is None:
+        return DEFAULT_REFERENCE if DEFAULT_REFERENCE in methods else methods[0]
+    if reference not in methods:
+        known = sorted(set(methods))
+        raise RunError(
+            f"no run of the method '{reference}' is here{nearest(reference, known)}; choose from {', '.join(known)}"
+        )
+    return reference
+
+
+def compare(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> list[Standing]:
+    """Compare each run with the reference method's first on its stream and backbone; `seed` sets the resamples."""
+    if not runs:
+        raise RunError("there is no run to compare; give one or more folders that `clare train` wrote")
+    method = choose_reference(runs, reference)
+    alone = [Group(label, (run,)) for label, run in zip(label_runs(runs), runs, strict=True)]
+    return [_stand(each, alone, method, tuple(STATISTICS), seed) for each in alone]
+
+
 def rank(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> dict[str, list[Standing]]:
     """Rank groups of equal heads by final accuracy, bounds last; `seed` sets the resamples behind the intervals.
 
@@ -156,7 +205,7 @@ def rank(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0)
     groups = group_runs(runs)
     has_several = len({run.start.backbone_hash for run in runs} - {None}) > 1
     method = choose_reference(runs, reference)
-    standings = [_stand(group, groups, method, seed) for group in groups]
+    standings = [_stand(group, groups, method, FINAL, seed) for group in groups]
     ranking: dict[str, list[Standing]] = {}
     for standing in sorted(standings, key=_order):
         group = standing.group
@@ -166,49 +215,65 @@ def rank(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0)
     return dict(sorted(ranking.items(), key=lambda item: not any(each.is_reference for each in item[1])))
 
 
+def intervals_of(
+    pairs: Sequence[tuple[RunRecord, RunRecord]], names: Sequence[Statistic], seed: int = 0
+) -> dict[Statistic, Interval]:
+    """How far the first of each pair of runs is ahead of the second, a mean over pairs; the same seed, the same draws.
+
+    Each interval has draws of its own, so that it does not depend on which other runs are reported.
+    """
+    paired = [Pair(run.evaluations, other.evaluations, run.start.classes) for run, other in pairs]
+    return paired_intervals(paired, names, random=np.random.RandomState(seed))
+
+
 def _order(standing: Standing) -> tuple[bool, float]:
     """Sort by final accuracy, the best first, what is no rival last."""
     final = standing.group.figures["final_accuracy"].mean
     return standing.is_bound, -1.0 if final is None else -final
 
 
-def _stand(group: Group, groups: Sequence[Group], method: str, seed: int) -> Standing:
+def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[Statistic], seed: int) -> Standing:
     """Compare a group with the first of the reference method that met the same classes on the same backbone."""
-    met = [other for other in groups if other.method == method and _pairs(group, other)]
+    is_final = names is FINAL
+    met = [other for other in groups if other.method == method and _pairs(group, other, is_final)]
     rivals = [other for other in met if group.runs[0].same_backbone(other.runs[0])]
     is_bound = any(_merges(group, other) for other in groups)
     if not rivals:
-        return Standing(group, None, OTHER_BACKBONE if met else OTHER_STREAM, is_bound)
+        return Standing(group, {}, OTHER_BACKBONE if met else OTHER_STREAM, is_bound)
     if rivals[0] is group:
-        return Standing(group, None, "reference", is_bound)
-    pairs = [(run, other) for run, other in _pairs(group, rivals[0]) if run.finished and other.finished]
+        return Standing(group, {}, "reference", is_bound, group)
+    pairs = [pair for pair in _pairs(group, rivals[0], is_final) if _is_comparable(*pair, is_final)]
     if not pairs:
-        return Standing(group, None, "unfinished", is_bound)
+        return Standing(group, {}, "unfinished", is_bound, rivals[0])
     try:
-        intervals = paired_intervals(
-            [Pair(run.evaluations, other.evaluations, run.start.classes) for run, other in pairs],
-            ["final_accuracy"],
-            NUM_SAMPLES,
-            LEVEL,
-            # A fresh generator for each: an interval does not depend on which other methods are reported.
-            random=np.random.RandomState(seed),
-        )
+        return Standing(group, intervals_of(pairs, names, seed), "", is_bound, rivals[0])
     except RunError:
-        return Standing(group, None, "no shared predictions", is_bound)
-    return Standing(group, intervals["final_accuracy"], "", is_bound, rivals[0])
+        return Standing(group, {}, "no shared predictions", is_bound, rivals[0])
 
 
-def _pairs(group: Group, other: Group) -> list[tuple[RunRecord, RunRecord]]:
-    """The runs of two groups that met the same classes in the same order, in the same tasks or all at once."""
+def _is_comparable(run: RunRecord, other: RunRecord, is_final: bool) -> bool:
+    """Whether two runs have come so far that a difference says something: to the end, or equally far."""
+    if is_final:
+        return run.finished and other.finished
+    return len(run.tasks) == len(other.tasks) > 0
+
+
+def _pairs(group: Group, other: Group, is_final: bool) -> list[tuple[RunRecord, RunRecord]]:
+    """The runs of two groups that met the same classes in the same order; of final accuracies alone, or all at once."""
     return [
         (run, each)
         for run in group.runs
         for each in other.runs
         if run.same_stream(each)
-        or (run.start.classes == each.start.classes and 1 in (len(run.start.task_sizes), len(each.start.task_sizes)))
+        or (
+            is_final
+            and run.start.classes == each.start.classes
+            and 1 in (len(run.start.task_sizes), len(each.start.task_sizes))
+        )
     ]
 
 
 def _merges(group: Group, other: Group) -> bool:
     """Whether a group met in one task the classes that another met in several."""
-    return any(len(run.start.task_sizes) == 1 < len(each.start.task_sizes) for run, each in _pairs(group, other))
+    pairs = _pairs(group, other, is_final=True)
+    return any(len(run.start.task_sizes) == 1 < len(each.start.task_sizes) for run, each in pairs)

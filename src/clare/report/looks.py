@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clare.report.compare import DEFAULT_REFERENCE
-from clare.report.groups import Group
+from clare.report.groups import DEFAULT_REFERENCE, Group
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, without its yellow, which is too faint on white.
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#4d4d4d")

@@ -10,8 +10,7 @@ from pathlib import Path
 from string import Template
 
 from clare.files import write_text
-from clare.report.compare import Comparison, compare
-from clare.report.groups import Group, Spread, Standing, rank
+from clare.report.groups import Group, Spread, Standing, compare, rank
 from clare.report.looks import COLOUR_STYLE
 from clare.report.page_figures import (
     Figures,
@@ -50,7 +49,7 @@ def write_page(
     seed: int = 0,
     ranking: Mapping[str, Sequence[Standing]] | None = None,
     failures: Sequence[Failure] = (),
-    comparisons: Sequence[Comparison] | None = None,
+    comparisons: Sequence[Standing] | None = None,
 ) -> Path:
     """Write a page that needs nothing but itself; `seed` sets the resamples behind its intervals."""
     ranking = rank(runs, reference, seed) if ranking is None else ranking
@@ -60,7 +59,7 @@ def write_page(
 
 
 def build_page(
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[Standing],
     title: str,
     ranking: Mapping[str, Sequence[Standing]],
     failures: Sequence[Failure],
@@ -132,12 +131,14 @@ def _over_seeds(name: str, spread: Spread) -> str:
 
 def _best_other(chosen: Standing, rivals: Sequence[Standing]) -> str:
     """One sentence on the strongest of the methods that were compared with the headline's."""
-    best = next((each for each in rivals if each.against is chosen.group and not each.is_bound), None)
-    if best is None or best.interval is None:
+    compared = (each for each in rivals if each.intervals and each.against is chosen.group and not each.is_bound)
+    best = next(compared, None)
+    if best is None:
         return ""
+    difference = points(best.intervals["final_accuracy"])
     return (
         f"<p>The best of the others at the same head by final accuracy is <b>{escape(best.group.label)}</b>: "
-        f"{escape(points(best.interval))} points against {escape(chosen.group.label)}.</p>"
+        f"{escape(difference)} points against {escape(chosen.group.label)}.</p>"
     )
 
 
@@ -166,7 +167,7 @@ def _repeat(groups: Sequence[Group]) -> str:
     return section("repeat", "Repeat these runs", command("\n".join(lines[:-1]), is_long=True))
 
 
-def _runs(comparisons: Sequence[Comparison]) -> str:
+def _runs(comparisons: Sequence[Standing]) -> str:
     """All runs side by side, and everything about each on its own, folded away."""
     sheet = comparison_sheet(comparisons)
     shown = [table(sheet, sheet.title)] if len(comparisons) > 1 else []
@@ -180,7 +181,7 @@ def _runs(comparisons: Sequence[Comparison]) -> str:
         if run.phases:
             parts.append(f"<h3>Phases</h3>{table(phase_sheet(run))}")
         parts.append(f"<h3>Size</h3>{facts(_sizes(run))}<h3>Settings</h3>{facts(flat_settings(run))}")
-        shown.append(folded(each.label, "".join(parts), remarks))
+        shown.append(folded(each.group.label, "".join(parts), remarks))
     return section("runs", "Each run", "".join(shown))
 
 
@@ -200,10 +201,10 @@ def _sizes(run: RunRecord) -> dict[str, str]:
     return shown | {"backbone": run.start.backbone_hash or NONE}
 
 
-def _environment(comparisons: Sequence[Comparison]) -> str:
+def _environment(comparisons: Sequence[Standing]) -> str:
     """What the runs ran on."""
     values = [flatten(each.run.environment) for each in comparisons]
-    labels = [each.label for each in comparisons]
+    labels = [each.group.label for each in comparisons]
     return section(
         "environment", "Environment", facts(shared_facts(values)) + _differing(values, labels, "Environment")
     )

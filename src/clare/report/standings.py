@@ -8,8 +8,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from clare.files import write_text
-from clare.metrics.bootstrap import STATISTICS
-from clare.report.compare import LEVEL, NUM_SAMPLES
+from clare.metrics.bootstrap import LEVEL, NUM_SAMPLES, STATISTICS
 from clare.report.groups import Spread, Standing
 from clare.report.tables import NONE, Sheet, amount, count, duration, percent, points, state, to_markdown, to_rich
 
@@ -99,7 +98,7 @@ def _row(standing: Standing, has_seeds: bool, is_wide: bool) -> dict[str, Cell]:
     if is_wide:
         new = Spread(None, None) if standing.is_bound else group.new_task_accuracy
         row["New task"] = Cell(spread_percent(new), new.mean)
-    interval = standing.interval
+    interval = standing.intervals.get("final_accuracy")
     row["Δ final"] = Cell(points(interval), interval.difference) if interval else Cell(standing.note, None)
     row["Trained"] = Cell(count(group.num_trained), group.num_trained)
     row["Stored"] = Cell(count(group.num_stored), group.num_stored)

@@ -6,8 +6,8 @@ from typing import Any
 
 from clare.files import write_json
 from clare.metrics.bootstrap import Interval
-from clare.report.compare import Comparison, choose_reference, compare
-from clare.report.groups import Standing, rank
+from clare.metrics.summary import summarise
+from clare.report.groups import Standing, choose_reference, compare, rank
 from clare.report.record import RunRecord
 from clare.report.standings import Failure
 
@@ -19,7 +19,7 @@ def write_summary(
     seed: int = 0,
     ranking: Mapping[str, Sequence[Standing]] | None = None,
     failures: Sequence[Failure] = (),
-    comparisons: Sequence[Comparison] | None = None,
+    comparisons: Sequence[Standing] | None = None,
 ) -> Path:
     """Write `summary.json`: each method's figures over its seeds, costs, difference to the reference, and runs."""
     path = folder / "summary.json"
@@ -33,8 +33,8 @@ def write_summary(
     for label, standing in sorted(standings.items(), key=lambda item: order[item[1].group.runs[0].folder]):
         own = {labels[run.folder]: by_run[labels[run.folder]] for run in standing.group.runs}
         summary[label] = {**_figures(standing), "runs": own}
-        if standing.interval:
-            summary[label][difference] = {"final_accuracy": _bounds(standing.interval)}
+        if standing.intervals:
+            summary[label][difference] = {"final_accuracy": _bounds(standing.intervals["final_accuracy"])}
     summary |= {failure.label: {"failed": failure.reason} for failure in failures}
     write_json(path, summary)
     return path
@@ -63,7 +63,7 @@ def summary_of(
     runs: Sequence[RunRecord],
     reference: str | None = None,
     seed: int = 0,
-    comparisons: Sequence[Comparison] | None = None,
+    comparisons: Sequence[Standing] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The figures of each run by its label; a difference is [difference, low, high] as fractions."""
     summary: dict[str, dict[str, Any]] = {}
@@ -71,14 +71,14 @@ def summary_of(
     method = choose_reference(runs, reference)
     for each in comparisons:
         figures: dict[str, Any] = {
-            **each.summary,
+            **summarise(each.run),
             "num_tasks": len(each.run.tasks),
             "finished": each.run.finished,
             "seed": each.run.preset["seed"],
         }
         if each.intervals:
             figures[f"difference_to_{method}"] = {name: _bounds(interval) for name, interval in each.intervals.items()}
-        summary[each.label] = figures
+        summary[each.group.label] = figures
     return summary
 
 

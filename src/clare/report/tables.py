@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clare.metrics.bootstrap import STATISTICS, Interval, Statistic
-from clare.report.compare import Comparison, compare
+from clare.metrics.summary import summarise
+from clare.report.groups import Standing, compare
 from clare.report.record import RunRecord
 
 NONE = "-"
@@ -95,19 +96,19 @@ def task_sheet(run: RunRecord) -> Sheet:
     return Sheet(title, header, rows)
 
 
-def comparison_sheet(comparisons: Sequence[Comparison], differences: Sequence[Statistic] = tuple(STATISTICS)) -> Sheet:
+def comparison_sheet(comparisons: Sequence[Standing], differences: Sequence[Statistic] = tuple(STATISTICS)) -> Sheet:
     """The figures of each run in percent, and those differences to the reference that are asked for, in points."""
     rows, values = [], []
     for each in comparisons:
-        remark = state(each.run)
-        cells = [f"{each.label} ({remark})" if remark else each.label]
-        cells += [percent(each.summary[name]) for name in STATISTICS]
+        remark, summary = state(each.run), summarise(each.run)
+        cells = [f"{each.group.label} ({remark})" if remark else each.group.label]
+        cells += [percent(summary[name]) for name in STATISTICS]
         cells += [points(each.intervals[name]) if each.intervals else NONE for name in differences]
         if each.note:
             cells[1 + len(STATISTICS)] = each.note
         rows.append(tuple(cells))
         bounds = [each.intervals[name].difference if each.intervals else None for name in differences]
-        values.append((None, *(each.summary[name] for name in STATISTICS), *bounds))
+        values.append((None, *(summary[name] for name in STATISTICS), *bounds))
     names = {"average_accuracy": "Average", "final_accuracy": "Final", "forgetting": "Forgetting"}
     header = ("Method", *(names[name] for name in STATISTICS), *(f"Δ {names[name].lower()}" for name in differences))
     marked = frozenset(index for index, each in enumerate(comparisons) if each.note == "reference")

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clare.report.compare import compare
-from clare.report.groups import Standing
+from clare.report.groups import Standing, compare
 from clare.report.page import write_page
 from clare.report.plots import write_plots
 from clare.report.record import RunRecord
