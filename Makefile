@@ -28,8 +28,8 @@ test-browser: .venv/tested  ## Drive the pages of `clare serve` and `clare repor
 	$(BIN)/python -m pytest tests/browser -m browser
 
 check: .venv/tested  ## Format, lint and types
-	$(BIN)/ruff format --check src tests scripts benchmarks studies
-	$(BIN)/ruff check src tests scripts benchmarks studies
+	$(BIN)/ruff format --check src tests scripts benchmarks studies examples
+	$(BIN)/ruff check src tests scripts benchmarks studies examples
 	$(BIN)/mypy
 
 index: .venv/installed  ## Write src/clare/index.json, which the listing commands read in place of the code
