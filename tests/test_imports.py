@@ -16,6 +16,7 @@ FOUNDATION = {
     "hub",
     "index",
     "locks",
+    "plain",
     "position",
     "registry",
     "room",
@@ -58,7 +59,7 @@ FORBIDDEN = {
     "runner": {"classifier", "export", "testing", "cli", "learner", "serve"},
     "paper": {"classifier", "export", "testing", "cli", "runner", "learner", "serve"},
     "report": {
-        *FOUNDATION - {"errors", "files", "position", "sealed"},
+        *FOUNDATION - {"errors", "files", "plain", "position", "sealed"},
         *OUTER - {"report"},
         "sparse",
         "backbones",

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,18 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise RunError(
             f"could not write {path}: {error.strerror or error}; {_remedy(error)}choose another folder"
         ) from error
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder in which nothing can be written, before work is done for it; nothing is left there."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise RunError(
+            f"could not write {folder}: {error.strerror or error}; {_remedy(error)}choose another folder"
+        ) from None
 
 
 def _sync_folder(folder: Path) -> None:

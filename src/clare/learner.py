@@ -23,9 +23,11 @@ from clare.engine.settings import EngineSettings
 from clare.errors import DataError, ModelError
 from clare.methods import METHODS
 from clare.methods.base import Method
+from clare.model.beginning import no_model_without_lesson
 from clare.model.folder import build_model, read_manifest, read_model, save_model
 from clare.model.lock import writing
 from clare.presets.load import find_backbone
+from clare.seeds import check_seed
 from clare.settings import build_settings
 
 __all__ = ["Learner", "TaughtModel", "create", "load", "teach"]
@@ -44,7 +46,7 @@ class Learner:
     ) -> None:
         """Take the parts of a classifier; `calibration` is what was fitted to pictures that were held back."""
         self._calibration = calibration
-        settings = EngineSettings.model_validate({"device": device})
+        settings = build_settings(EngineSettings, {"device": device}, "")
         ranks = Ranks(settings)
         if not method.tasks:
             method.prepare(None, 0)
@@ -110,6 +112,7 @@ def create(
     device: str = "auto",
 ) -> Learner:
     """Make a learner from a timm name, a built ViT or backbone settings, and a method's name, file or class."""
+    check_seed(seed)
     frozen = _backbone(backbone)
     kind = METHODS.named(method)
     learner_settings = build_settings(kind.settings_type, settings or {}, "settings")
@@ -153,7 +156,10 @@ def teach(
     else:
         settings = find_backbone(backbone) if isinstance(backbone, str) else backbone
         chosen: dict[str, Any] = {} if method is None else {"method": method}
-        model = TaughtModel.create(folder, settings, device=device, **chosen)
+        with no_model_without_lesson(folder):
+            model = TaughtModel.create(folder, settings, device=device, **chosen)
+            model.teach(pictures, mode=mode)
+        return model
     model.teach(pictures, mode=mode)
     return model
 

@@ -4,6 +4,16 @@ import hashlib
 
 import torch
 
+from clare.errors import SettingsError
+
+NUM_SEEDS = 2**32
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that a preset could not have."""
+    if not 0 <= seed < NUM_SEEDS:
+        raise SettingsError(f"the seed is {seed}; choose one from 0 to {NUM_SEEDS - 1}")
+
 
 def derive_seed(seed: int, *place: int | str) -> int:
     """Return a 63-bit seed that depends on the run's seed and on every part of the place."""

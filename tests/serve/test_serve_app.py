@@ -243,6 +243,11 @@ def test_forms_that_do_not_pair_are_refused(client: Client, fields: list[tuple[s
     refused(post(client(), "/learn", *fields), 422)
 
 
+def test_labels_that_are_not_utf8_are_refused_and_never_become_one_class(client: Client) -> None:
+    fields = [*images(1, 2), ("labels", "", b"caf\xe9"), ("labels", "", b"caf\xe8")]
+    refused(post(client(), "/learn", *fields), 422, "the label of '0.png' is not UTF-8")
+
+
 def test_the_number_of_images_and_classes_to_learn_is_limited(client: Client) -> None:
     server = client(learn_images=2, learn_classes=1)
     labels = [("labels", "", name) for name in (b"a", b"b", b"c")]

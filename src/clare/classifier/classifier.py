@@ -29,6 +29,7 @@ from clare.errors import DataError, ModelError
 from clare.methods.base import Capacity, Method
 from clare.model.folder import Manifest
 from clare.model.records import Change, ClassInfo, ClassReport, Evaluation, Guess, Mode, class_reports
+from clare.settings import build_settings
 
 Parts = tuple[Method, Backbone, TransformSettings]
 
@@ -47,7 +48,7 @@ class Classifier:
     def _take(self, parts: Parts) -> None:
         """Put a method where it computes."""
         self.method, self.backbone, transforms = parts
-        settings = EngineSettings.model_validate({"device": self.device})
+        settings = build_settings(EngineSettings, {"device": self.device}, "")
         ranks = Ranks(settings)
         self.method.to(ranks.device)
         built = Transforms(transforms, self.backbone.mean, self.backbone.std)

@@ -22,6 +22,7 @@ from clare.classifier.unknown import best_logits, calibrate
 from clare.data.examples import Examples
 from clare.data.transforms import TransformSettings
 from clare.engine.context import Context, Listener, Silence
+from clare.engine.settings import EngineSettings
 from clare.errors import ModelError, nearest
 from clare.methods import METHODS
 from clare.methods.base import Method, Snapshot
@@ -29,6 +30,7 @@ from clare.model import folder as files
 from clare.model.folder import Manifest
 from clare.model.lock import writing
 from clare.model.records import Change, ClassInfo, Evaluation, Guess, Kind, Mode, standing
+from clare.seeds import check_seed
 from clare.settings import build_settings
 
 __all__ = ["Change", "ClassInfo", "Evaluation", "Guess", "Mode", "TaughtModel"]
@@ -52,6 +54,9 @@ class TaughtModel(Classifier):
     ) -> "TaughtModel":
         """Make a folder for a model that knows no classes yet; an empty one that is there is replaced."""
         path = Path(path)
+        check_seed(seed)
+        # What cannot compute must not leave a folder behind.
+        build_settings(EngineSettings, {"device": device}, "")
         if num_kept < 1:
             raise ModelError(f"{num_kept} kept states are too few; keep at least one, so that a change can be undone")
         frozen = load_backbone(backbone or BackboneSettings())

@@ -19,6 +19,7 @@ from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
+from clare.model.beginning import no_model_without_lesson
 from clare.model.folder import holds_leftovers_alone, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
 from clare.presets.load import find_backbone, merge, parse_override
@@ -90,7 +91,7 @@ def learn_command(
     counts = count_pictures(pictures)
     if check is not None:
         count_pictures(check)
-    with Bar(console) as bar:
+    with Bar(console) as bar, no_model_without_lesson(path):
         model = open_or_create(bar, path, mode, creation, wait, device)
         _say_before(bar, model, counts, pictures, mode)
         read = model.reader(skip_bad_images).to_teach(pictures)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
+from clare.cli.console import PlainConsole
 from clare.cli.data import add_data_commands
-from clare.cli.own import OwnMethod, add_own_commands
+from clare.cli.own import Device, OwnMethod, add_own_commands
 from clare.cli.reproduce import add_reproduce_commands
 from clare.cli.sweep import add_sweep_commands
 from clare.cli.words import BACKBONE, EXPERIMENTS, MACHINE, OWN
@@ -23,8 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-console = Console()
-errors = Console(stderr=True)
+console = PlainConsole()
+errors = PlainConsole(stderr=True)
 # The help shows the groups in the order of their first commands.
 add_own_commands(app, console, errors)
 add_sweep_commands(app, console, errors)
@@ -210,7 +210,7 @@ def doctor() -> None:
 def pretrain(
     out: Annotated[Path, typer.Option(help="File for the weights, ending in .safetensors.")],
     set_: Overrides = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Train the embedded drawing backbone on the 145 classes outside the embedded stream."""
     from clare.cli.pretrain import pretrain_command
@@ -249,7 +249,7 @@ def serve(
     token: Annotated[
         str | None, typer.Option(envvar="CLARE_TOKEN", help="What a client must send to change the model.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Another name of this server, as a proxy passes it on.")
     ] = None,
@@ -293,6 +293,13 @@ def main() -> None:
     except ClareError as error:
         errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
+    except OSError as error:
+        # Disks, rights and limits of the system, where nobody nearer could say more.
+        about = f"{error.filename}: " if error.filename else ""
+        reason = error.strerror or str(error) or type(error).__name__
+        told = f"{about}{reason}; make room or make it accessible, and run again"
+        errors.print(f"[bold red]error:[/] {_escaped(told)}", soft_wrap=True, highlight=False)
+        sys.exit(ClareError.exit_code)
     except (ImportError, RuntimeError) as error:
         if "torchvision" not in str(error):
             raise

@@ -1,7 +1,7 @@
 """The signatures of the commands for people with pictures of their own."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -11,7 +11,7 @@ from clare.cli.words import BACKBONE, OWN
 from clare.errors import SettingsError
 
 Model = Annotated[Path, typer.Argument(help="The model folder.", show_default=False)]
-Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
 OwnMethod = Annotated[
     str | None,
     typer.Option("--method", help="The model's method, needed where it is path/to/file.py:Class, which then runs."),
@@ -61,7 +61,9 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
             list[str] | None,
             typer.Option("--set", metavar="KEY=VALUE", help="For a new model: a setting of its method; repeatable."),
         ] = None,
-        seed: Annotated[int | None, typer.Option(help="For a new model: seed of every draw.")] = None,
+        seed: Annotated[
+            int | None, typer.Option(min=0, max=2**32 - 1, help="For a new model: seed of every draw.")
+        ] = None,
         keep: Annotated[
             int | None, typer.Option(min=1, help="For a new model: how many changes can be undone; 5 when left out.")
         ] = None,

@@ -5,11 +5,16 @@ from pathlib import Path
 
 from clare.data.images import IMAGE_SUFFIXES
 from clare.errors import DataError
+from clare.plain import is_plain
 
 
 def subfolders(folder: Path) -> list[str]:
     """Return the sorted names of the folders in a folder, without hidden ones."""
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    for name in names:
+        if not is_plain(name):
+            raise DataError(f"the folder {name!a} in '{folder}' has no name that can be shown; rename it")
+    return names
 
 
 def image_paths(folder: Path) -> list[Path]:

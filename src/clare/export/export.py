@@ -11,7 +11,7 @@ from clare.export.export_check import Agreement, find_pictures
 from clare.export.export_source import open_source
 from clare.export.onnx_export import export_onnx, onnx_packages
 from clare.export.timm_export import export_timm
-from clare.files import write_bytes
+from clare.files import check_writable, write_bytes
 from clare.model.folder import Named
 
 Format = Literal["onnx", "timm"]
@@ -34,6 +34,7 @@ def export_model(
     folder, file = places(model, format, out)
     if format == "onnx":
         onnx_packages()
+    check_writable(folder)
     source = open_source(model, method)
     pictures = find_pictures(source, check)
     title = model.resolve().name
@@ -61,6 +62,9 @@ def places(model: Path, format: Format, out: Path | None) -> tuple[Path, str]:
         raise ModelError(f"{folder} is a file; give --out a folder, or a name that ends in .onnx for that format")
     if folder.resolve() == model.resolve():
         raise ModelError(f"{folder} is the model folder itself; give --out another folder")
+    taken = [path for path in (folder / file, folder / CARD) if path.is_dir()]
+    if taken:
+        raise ModelError(f"{taken[0]} is a folder, and a file of that name would be written; give --out another folder")
     card = folder / CARD
     if card.exists() and not card.read_bytes().startswith(MARK.encode()):
         raise ModelError(f"{card} was not written by an export, and a card would replace it; give --out another folder")

@@ -34,6 +34,9 @@ MOVED = {
 }
 """Backbones that the package once had, and where they went."""
 
+MOST_LEVELS = 32
+"""How deep tables and arrays of a preset may lie in one another."""
+
 SECTIONS = ("data", "stream", "transforms", "backbone", "engine", "method")
 
 
@@ -161,15 +164,37 @@ def _read(name: str, kind: str, extended_by: tuple[Path, ...]) -> dict[str, Any]
             f"there is no {what} '{name}'{nearest(name, known)}; known: {', '.join(known)}, or the path of a TOML file"
         )
     try:
-        values = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path.name} is not valid TOML: {error}; correct it") from error
+        values = _parsed(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read ({error.strerror or error}); make it readable") from None
+    except ValueError as error:
+        raise SettingsError(f"{path.name} is not valid TOML: {error}; correct it") from None
     parent = values.pop("extends", None)
     merged = values
     if parent:
         below = (*extended_by, path)
         merged = merge(_read(str(parent), kind, below) if kind else read_preset(str(parent), below), values)
     return {**merged, "name": path.stem}
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Read TOML that is nested no deeper than settings can be."""
+    too_deep = ValueError(f"it is nested more than {MOST_LEVELS} deep")
+    try:
+        values = tomllib.loads(text)
+    except RecursionError:
+        raise too_deep from None
+    level: list[Any] = [values]
+    for _ in range(MOST_LEVELS):
+        level = [part for each in level if isinstance(each, dict | list) for part in _parts(each)]
+    if level:
+        raise too_deep
+    return values
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
+    """Return what lies directly in a table or an array."""
+    return list(value.values()) if isinstance(value, dict) else value
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -187,9 +212,11 @@ def parse_override(text: str) -> dict[str, Any]:
     if not equals or not key.strip():
         raise SettingsError(f"--set got '{text}'; write it as key=value, such as method.sparsity=0.9")
     try:
-        value = tomllib.loads(f"value = {raw}")["value"]
+        value = _parsed(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw
+    except ValueError as error:
+        raise SettingsError(f"--set got a value for '{key.strip()}' that cannot be read: {error}; correct it") from None
     for part in reversed(key.strip().split(".")):
         value = {part: value}
     return dict(value)

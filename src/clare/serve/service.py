@@ -198,6 +198,14 @@ def _name(part: Part, number: int) -> str:
     return part.filename or f"image {number + 1}"
 
 
+def _label(part: Part, image: str) -> str:
+    """Return the class that came with an image; unreadable ones would all become the same."""
+    try:
+        return clean_label(_content(part).decode())
+    except UnicodeDecodeError:
+        raise Refusal(422, f"the label of '{image}' is not UTF-8; send it as UTF-8") from None
+
+
 def _content(part: Part) -> bytes:
     """Return the bytes of a part."""
     part.file.seek(0)
@@ -232,6 +240,5 @@ def _sort_parts(parts: list[Part], folder: Path, limits: Limits) -> list[StoredI
         name = _name(parts[image], position)
         num_pixels += check_image(_content(parts[image]), name, limits)
         check_pixels(num_pixels, limits.learn_pixels)
-        text = clean_label(_content(parts[label]).decode(errors="replace"))
-        stored.append(StoredImage(text, name, folder / f"part-{image:06d}"))
+        stored.append(StoredImage(_label(parts[label], name), name, folder / f"part-{image:06d}"))
     return stored
