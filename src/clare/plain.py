@@ -29,6 +29,11 @@ def markdown(text: str) -> str:
     return shown.replace("&", "&amp;")
 
 
+def code(text: str) -> str:
+    """Return a text as a span of code in Markdown, which nothing in it ends."""
+    return f"`{' '.join(plain(text).split()).replace('`', chr(39))}`"
+
+
 def _steers(character: str) -> bool:
     """Tell whether a character does more than show itself."""
     return character in TURNING or unicodedata.category(character) in STEERING

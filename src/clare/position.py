@@ -15,6 +15,10 @@ POSITION = "checkpoint/position.json"
 NO_BYTES = digest_of(b"")
 
 Count = Annotated[int, Field(ge=0)]
+FileName = Annotated[
+    str, Field(pattern=r"^(preset\.json|environment\.json|(predictions|checkpoint)/[a-z0-9-]+\.safetensors)$")
+]
+"""A file of the run that carries a digest."""
 
 
 class Epoch(BaseModel):
@@ -43,7 +47,7 @@ class OldPosition(BaseModel):
 class Position(OldPosition):
     """How far a run is, and the digests of its files and of the lines of its record that count."""
 
-    files: dict[str, str] = {}
+    files: dict[FileName, str] = {}
     record_digest: str = NO_BYTES
     task_digest: str = NO_BYTES
 

@@ -226,3 +226,11 @@ def test_200_damaged_bytes_of_every_file(
     num_harmless = check_damages(experiment, folder, finished, flips(folder, 200, seed=19))
     # White space between the values of JSON, of which position.json and model.json have much.
     assert num_harmless < num_damages / 10
+
+
+def test_a_position_that_names_files_elsewhere_is_refused(stopped: Path) -> None:
+    values = json.loads((stopped / POSITION).read_text())
+    for name in ("../../secret", "/etc/passwd", "checkpoint/../../x.safetensors", "log.txt"):
+        (stopped / POSITION).write_text(json.dumps(seal({**values, "files": {name: "0" * 64}})))
+        with pytest.raises(RunError, match=r"position\.json is damaged: files"):
+            read_position(stopped)

@@ -210,7 +210,7 @@ def test_the_card_tells_all(tmp_path: Path, tiny_backbone: Callable[..., Backbon
     assert f"| 1 | two\\|three | 2 | {DATE} | 12 |" in text
     assert f"`{source.backbone.fingerprint}`" in text
     assert json.loads(re.findall(r"```json\n(.*?)```", text, re.DOTALL)[0])["head"]["strategy"] == "prototype"
-    assert f"- {DATE}, learn of one, two|three: 87.5 %\n" in text
+    assert f"- {DATE}, learn of one, two\\|three: 87.5 %\n" in text
     assert f"- {DATE}, learn of a, b, c, d, e and 2 more: 50.0 % of 8 pictures\n" in text
     assert "12.5 %" not in text
     assert "exp(-(-4 * best + 1.5))" in text
@@ -225,6 +225,19 @@ def test_the_card_tells_all(tmp_path: Path, tiny_backbone: Callable[..., Backbon
     assert "no accuracy reports" in text
     assert "nothing tells when it is none of them" in text
     assert "No real pictures were at hand" in text
+
+
+def test_names_are_no_markdown_and_no_html_in_a_card(tmp_path: Path) -> None:
+    odd = ["<img src=x onerror=alert(1)>", "[click](http://x.example)", "a | b", "`code`"]
+    model = TaughtModel.create(tmp_path / "a <b> model", method="simplecil", device="cpu")
+    model.teach({name: [np.full((28, 28), 60 * place, np.uint8)] * 5 for place, name in enumerate(odd)})
+    export_model(tmp_path / "a <b> model", "timm", tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    text = card.replace(MARK, "")
+    assert not re.search(r"(?<!\\)<", text)
+    assert "](" not in re.sub(r"```.*?```", "", text, flags=re.DOTALL).replace("\\](", "")
+    assert "| 2 | a \\| b |" in text
+    assert "\\`code\\`" in text
 
 
 def test_a_model_without_classes_is_refused(tmp_path: Path) -> None:

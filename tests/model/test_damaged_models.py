@@ -13,6 +13,7 @@ from own_worlds import answers, taught_model
 from clare.classifier.taught import TaughtModel
 from clare.errors import ClareError, ModelError
 from clare.model.folder import holds_leftovers_alone, read_manifest
+from clare.plain import is_plain
 from clare.sealed import SEAL, seal
 
 RELEASED = Path(__file__).parents[1] / "releases" / "0.1.0" / "model"
@@ -132,6 +133,10 @@ def test_a_manifest_whose_digest_has_another_name_is_noticed(model: Path) -> Non
         ("history", [{"number": 1, "kind": "learn", "at": "", "classes": [], "report": {"classes": {"cat": {}}}}]),
         ("kept", [{"state": "/etc/passwd", "tensors": "x"}]),
         ("num_kept", 0),
+        ("history", [{"number": 1, "kind": "forged", "at": "", "classes": [], "report": {}}]),
+        ("history", [{"number": 1, "kind": "learn", "at": "", "classes": [], "report": {"accuracy": "high"}}]),
+        ("calibration", {"slope": 1.0}),
+        ("calibration", {"slope": float("nan"), "offset": 0.0, "threshold": 0.5, "num_pairs": 4}),
     ],
 )
 def test_values_that_cannot_be_are_refused_also_without_a_digest(tmp_path: Path, key: str, value: Any) -> None:
@@ -141,6 +146,26 @@ def test_values_that_cannot_be_are_refused_also_without_a_digest(tmp_path: Path,
     (folder / "model.json").write_text(json.dumps({**values, key: value}))
     with pytest.raises(ModelError, match=rf"model\.json is damaged: `{key}` cannot be .*; restore the folder"):
         read_manifest(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("classes", [{"name": "\x1b]0;mine\x07cat", "task": 1, "taught_at": "", "num_images": 1}]),
+        ("structure", {"tasks": [["cat\n# Heading"]]}),
+        ("backbone", {"name": "\x9b2J"}),
+        ("backbone_hash", "\u202eabc"),
+        ("method", {"name": "linear", "\x1b[31m": 1}),
+        ("history", [{"number": 1, "kind": "learn", "at": "\x1b[2J", "classes": [], "report": {}}]),
+    ],
+)
+def test_texts_that_would_steer_a_terminal_are_refused(tmp_path: Path, key: str, value: Any) -> None:
+    folder = shutil.copytree(RELEASED, tmp_path / "model")
+    values = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(seal({**values, key: value})))
+    with pytest.raises(ModelError, match=rf"model\.json is damaged: `{key}` cannot hold '.*; restore") as caught:
+        read_manifest(folder)
+    assert is_plain(str(caught.value))
 
 
 def test_more_kept_states_than_changes_are_refused(tmp_path: Path) -> None:

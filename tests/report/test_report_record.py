@@ -165,6 +165,11 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
         {"capacity": [1]},
         {"diagnosis": [1]},
         {"seconds": {"learn": "long", "evaluate": 1}},
+        {"task": float("inf")},
+        {"task": 1.5},
+        {"parameters": {"stored": float("inf")}},
+        {"memory": {"peak": -1}},
+        {"seconds": {"learn": float("nan"), "evaluate": 1}},
     ],
 )
 def test_an_event_of_the_wrong_form_is_named(tmp_path: Path, change: dict[str, Any]) -> None:

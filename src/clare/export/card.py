@@ -8,6 +8,7 @@ from typing import Any
 from clare.export.export_check import Agreement
 from clare.export.export_source import Source
 from clare.model.records import Change
+from clare.plain import code, markdown
 from clare.version import __version__
 
 MARK = "<!-- written by clare export -->"
@@ -18,7 +19,7 @@ NUM_LISTED = 5
 def card_text(title: str, source: Source, usage: str, agreement: Agreement) -> str:
     """Return the card as Markdown."""
     parts = [
-        f"{MARK}\n# {title}",
+        f"{MARK}\n# {markdown(title)}",
         _summary(source),
         f"## Use\n\n{usage}",
         f"## Classes\n\n{_class_table(source)}",
@@ -53,11 +54,11 @@ def timm_usage(source: Source, config: Mapping[str, Any]) -> str:
     mode, axes = ("RGB", ".permute(2, 0, 1)[None]") if source.backbone.channels == 3 else ("L", "[None, None]")
     file = config["backbone"]["file"]
     if file is None:
-        weights = f"timm fetches the weights of `{source.backbone_name}`."
+        weights = f"timm fetches the weights of {code(source.backbone_name)}."
     elif source.is_drawing_model:
         weights = "The backbone's weights lie beside it."
     else:
-        weights = f"Put the backbone's weights, `{file}`, beside it, or name the file: `load(weights=...)`."
+        weights = f"Put the backbone's weights, {code(file)}, beside it, or name the file: `load(weights=...)`."
     return f"""```python
 import numpy as np, torch
 from PIL import Image, ImageOps
@@ -98,8 +99,8 @@ def _summary(source: Source) -> str:
     tasks = {line.task for line in source.classes}
     return (
         f"An image classifier of {len(source.classes)} classes, learnt in {len(tasks)} "
-        f"{'task' if len(tasks) == 1 else 'tasks'} with the method `{source.method.name}` on the frozen backbone "
-        f"`{source.backbone_name}`; exported by clare {__version__}."
+        f"{'task' if len(tasks) == 1 else 'tasks'} with the method {code(source.method.name)} on the frozen backbone "
+        f"{code(source.backbone_name)}; exported by clare {__version__}."
     )
 
 
@@ -107,9 +108,8 @@ def _class_table(source: Source) -> str:
     """List every class with the task and the date it came with."""
     lines = ["| output | class | task | taught | images |", "| --- | --- | --- | --- | --- |"]
     for index, line in enumerate(source.classes):
-        name = line.name.replace("|", "\\|").replace("\n", " ")
-        date, number = line.taught_at or "unknown date", line.num_images or "unknown number"
-        lines.append(f"| {index} | {name} | {line.task} | {date} | {number} |")
+        date, number = markdown(line.taught_at) or "unknown date", line.num_images or "unknown number"
+        lines.append(f"| {index} | {markdown(line.name)} | {line.task} | {date} | {number} |")
     return "\n".join(lines)
 
 
@@ -119,8 +119,8 @@ def _backbone(source: Source) -> str:
     config: Any = source.backbone.vit.pretrained_cfg or {}
     weights = "built by hand" if settings is None else settings.weights
     if weights not in ("built by hand", "pretrained", "random"):
-        weights = f"file {Path(weights).name}"
-    lines = [f"- name: `{source.backbone_name}` (weights: {weights})", f"- hash: `{source.backbone.fingerprint}`"]
+        weights = f"file {markdown(Path(weights).name)}"
+    lines = [f"- name: {code(source.backbone_name)} (weights: {weights})", f"- hash: `{source.backbone.fingerprint}`"]
     if source.is_drawing_model and weights == "pretrained":
         licence = "Apache-2.0, as clare; trained on drawings of Quick, Draw! by Google, Inc. (CC BY 4.0)"
     elif weights == "pretrained" and config.get("license"):
@@ -132,8 +132,9 @@ def _backbone(source: Source) -> str:
 
 def _method(source: Source) -> str:
     """Name the method and all of its settings."""
-    settings = json.dumps(source.method.settings.model_dump(mode="json"), indent=2)
-    return f"`{source.method.name}`: {source.method.summary}. Seed {source.method.seed}.\n\n```json\n{settings}\n```"
+    method = source.method
+    settings = json.dumps(method.settings.model_dump(mode="json"), indent=2)
+    return f"{code(method.name)}: {method.summary}. Seed {method.seed}.\n\n```json\n{settings}\n```"
 
 
 def _reports(history: tuple[Change, ...]) -> str:
@@ -141,7 +142,9 @@ def _reports(history: tuple[Change, ...]) -> str:
     measured = [change for change in _standing(history) if change.report.get("accuracy") is not None]
     if not measured:
         return "The model folder holds no accuracy reports."
-    lines = [f"- {change.at}, {change.kind} of {_listed(change.classes)}: {_share(change)}" for change in measured]
+    lines = [
+        f"- {markdown(change.at)}, {change.kind} of {_listed(change.classes)}: {_share(change)}" for change in measured
+    ]
     return "\n".join(
         [*lines, "", "Each as it was measured on that day, on pictures that were held back from teaching."]
     )
@@ -161,7 +164,7 @@ def _standing(history: tuple[Change, ...]) -> list[Change]:
 def _listed(names: tuple[str, ...]) -> str:
     """Name a few classes, and count the others."""
     rest = len(names) - NUM_LISTED
-    return ", ".join(names[:NUM_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(map(markdown, names[:NUM_LISTED])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _share(change: Change) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
@@ -24,6 +25,7 @@ from clare.position import (
     read_checked,
     read_position,
 )
+from clare.report.lines import Parameters, PhaseLine, Pool, StartLine, TaskLine
 from clare.sealed import parse_object, read_bytes
 
 REPEAT = "restore the file or repeat the run"
@@ -195,10 +197,9 @@ def read_run(folder: Path) -> RunRecord:
                     tasks[task.task] = task
                 case "end":
                     finished = True
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise RunError(
-                f"line {number} of {folder / RECORD} is no valid {event['event']} event ({error!r}); repeat the run"
-            ) from None
+        except ValueError as error:
+            what = f"no valid {event['event']} event ({_reason(error)})"
+            raise RunError(f"line {number} of {folder / RECORD} is {what}; repeat the run") from None
     if start is None:
         raise RunError(f"the run in {folder} has not started, its {RECORD} has no start event; wait or repeat the run")
     if sorted(tasks) != list(range(len(tasks))) or len(tasks) > len(start.task_sizes):
@@ -281,60 +282,57 @@ def _read_preset(folder: Path, position: Position | None) -> dict[str, Any]:
 
 def _start_event(event: Mapping[str, Any]) -> StartEvent:
     """Check and type a start event."""
-    classes, sizes = tuple(map(str, event["classes"])), tuple(map(int, event["task_sizes"]))
-    if sum(sizes) != len(classes):
-        raise ValueError(f"{len(classes)} classes in tasks of {sum(sizes)}")
+    line = StartLine.model_validate(event)
+    if sum(line.task_sizes) != len(line.classes):
+        raise ValueError(f"{len(line.classes)} classes in tasks of {sum(line.task_sizes)}")
     return StartEvent(
-        time=float(event["time"]),
-        method=str(event["method"]),
-        classes=classes,
-        task_sizes=sizes,
-        num_coordinates=_whole(event.get("num_coordinates")),
-        backbone_hash=event.get("backbone_hash"),
+        time=line.time,
+        method=line.method,
+        classes=tuple(line.classes),
+        task_sizes=tuple(line.task_sizes),
+        num_coordinates=line.num_coordinates,
+        backbone_hash=line.backbone_hash,
     )
 
 
 def _phase_event(event: Mapping[str, Any]) -> PhaseEvent:
     """Check and type a phase event."""
-    return PhaseEvent(
-        task=int(event["task"]),
-        phase=str(event["phase"]),
-        num_trained=_whole(event.get("trained")),
-        loss=tuple(map(_number, event["loss"])),
-        seconds=float(event["seconds"]),
-    )
+    line = PhaseLine.model_validate(event)
+    return PhaseEvent(line.task, line.phase, line.trained, tuple(map(_number, line.loss)), line.seconds)
 
 
 def _task_event(event: Mapping[str, Any]) -> TaskEvent:
     """Check and type a task event."""
-    accuracy, seconds = event["accuracy"], event["seconds"]
-    capacity, parameters = event.get("capacity") or {}, event.get("parameters") or {}
-    per_task = tuple(map(_number, accuracy["per_task"]))
-    if len(per_task) != int(event["task"]) + 1:
-        raise ValueError(f"{len(per_task)} accuracies after task {event['task']}")
+    line = TaskLine.model_validate(event)
+    accuracy, capacity, parameters = line.accuracy, line.capacity or Pool(), line.parameters or Parameters()
+    if len(accuracy.per_task) != line.task + 1:
+        raise ValueError(f"{len(accuracy.per_task)} accuracies after task {line.task}")
     return TaskEvent(
-        task=int(event["task"]),
-        seen=_number(accuracy["seen"]),
-        new=_number(accuracy["new"]),
-        first=_number(accuracy["first"]),
-        per_task=per_task,
-        capacity_used=None if capacity.get("used") is None else float(capacity["used"]),
-        num_claimed=_whole(capacity.get("claimed")),
-        num_free=_whole(capacity.get("free")),
-        learn_seconds=float(seconds["learn"]),
-        evaluate_seconds=float(seconds["evaluate"]),
-        num_stored=_whole(parameters.get("stored")),
-        passes_per_image=_whole(parameters.get("passes_per_image")),
-        diagnosis=dict(event.get("diagnosis") or {}),
-        peak_memory=_whole((event.get("memory") or {}).get("peak")),
+        task=line.task,
+        seen=_number(accuracy.seen),
+        new=_number(accuracy.new),
+        first=_number(accuracy.first),
+        per_task=tuple(map(_number, accuracy.per_task)),
+        capacity_used=capacity.used,
+        num_claimed=capacity.claimed,
+        num_free=capacity.free,
+        learn_seconds=line.seconds.learn,
+        evaluate_seconds=line.seconds.evaluate,
+        num_stored=parameters.stored,
+        passes_per_image=parameters.passes_per_image,
+        diagnosis=line.diagnosis or {},
+        peak_memory=None if line.memory is None else line.memory.peak,
     )
+
+
+def _reason(error: ValueError) -> str:
+    """Say in a clause why a line is refused."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problem = error.errors()[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 
 
 def _number(value: float | None) -> float:
     """A float, NaN where JSON holds null."""
-    return float("nan") if value is None else float(value)
-
-
-def _whole(value: int | None) -> int | None:
-    """A count, none where JSON holds null."""
-    return None if value is None else int(value)
+    return float("nan") if value is None else value

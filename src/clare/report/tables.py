@@ -11,6 +11,7 @@ from rich.text import Text
 
 from clare.metrics.bootstrap import STATISTICS, Interval, Statistic
 from clare.metrics.summary import summarise
+from clare.plain import plain
 from clare.report.groups import Standing, compare
 from clare.report.record import RunRecord
 
@@ -168,4 +169,6 @@ def _escape_markdown(cell: str) -> str:
     """Keep a cell in its column and free of markup."""
     for character in "\\|*`<":
         cell = cell.replace(character, f"\\{character}")
+    # Figures have brackets too; only what follows them makes a link.
+    cell = plain(cell).replace("](", "]\\(")
     return " ".join(cell.split())
