@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clare.heads.drift import fit_drift, fit_drift_of_parts, moved, stretched
+from clare.heads.drift import fit_drift, fit_drift_of_parts, kernel_moves, moved, stretched
 
 
 def drawn(num_classes: int, per_class: int, size: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -85,3 +85,15 @@ def test_parts_drift_each_by_itself() -> None:
     means = torch.randn(4, 6, generator=generator)
     torch.testing.assert_close(moved(means, drift)[:, :3], moved(means[:, :3], first))
     assert torch.equal(moved(means, drift)[:, 3:], means[:, 3:])
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    # In the narrowest, no image is near, and all count the same.
+    [(1.0, [0.368055, 0.099632]), (4.0, [0.179018, 0.315967]), (0.01, [0.166667, 0.333333])],
+)
+def test_moves_of_nearby_images_count_most(width: float, expected: list[float]) -> None:
+    before = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
+    after = torch.tensor([[0.5, 0.0], [2.0, 1.0], [0.0, 3.0]])
+    moves = kernel_moves(before, after, torch.tensor([[0.0, 1.0]]), width)
+    torch.testing.assert_close(moves, torch.tensor([expected]), rtol=0, atol=1e-6)

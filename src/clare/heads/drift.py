@@ -9,6 +9,8 @@ from torch import Tensor
 STRENGTHS = (10.0, 1.0, 0.1, 0.01)
 """Ridge strengths to choose from, in units of the features' mean variance."""
 MAX_FOLDS = 5
+LEAST_WEIGHT = 1e-5
+"""What an image counts that is far from a class, beside the one of an image in its middle."""
 
 Drift = dict[str, Tensor]
 """`centre` (D) and `shift` (D): how a feature at the centre moves; `slope` (D, D): how that changes away from it."""
@@ -62,6 +64,14 @@ def _candidates(before_BD: Tensor, after_BD: Tensor) -> list[Drift]:
         features.T @ (moves - shift) / len(features), torch.linalg.cholesky(covariance + ridges)
     )
     return [{"centre": centre, "shift": shift, "slope": slope} for slope in [torch.zeros_like(slopes[0]), *slopes]]
+
+
+def kernel_moves(before_BD: Tensor, after_BD: Tensor, means_KD: Tensor, width: float) -> Tensor:
+    """Return how far each class mean moves: the mean of the images' moves, those nearby counting most."""
+    before, moves = before_BD.double(), (after_BD - before_BD).double()
+    squares = torch.cdist(means_KD.double(), before).square()
+    weights = (-squares / (2 * width**2)).exp() + LEAST_WEIGHT
+    return ((weights / weights.sum(1, keepdim=True)) @ moves).to(means_KD)
 
 
 def _error(drift: Drift, before_BD: Tensor, after_BD: Tensor, labels_B: Tensor) -> Tensor:
