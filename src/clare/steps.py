@@ -28,6 +28,12 @@ class Sgd:
     momentum: float = 0.9
     weight_decay: float = 0.0
     schedule: Schedule = "cosine"
+    milestones: tuple[int, ...] = ()
+    """Epochs from which on the rate is a tenth of what it would be."""
+    least_rate: float = 0.0
+    """Where a cosine ends."""
+    turn: int = 0
+    """Epochs in which a cosine falls, after which it rises again; 0 means all of the phase."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,10 @@ class Adam:
     epsilon: float = 1e-8
     weight_decay: float = 0.0
     schedule: Schedule = "constant"
+    decoupled: bool = False
+    """Whether decay shrinks the values by themselves, apart from the gradient: AdamW."""
+    warm_up: int = 0
+    """Steps in which the rate rises to its height, before the schedule begins (cosine-steps)."""
 
 
 Optimizer = Sgd | Adam
@@ -54,6 +64,14 @@ class Penalty:
 
 
 @dataclass(frozen=True)
+class Pull:
+    """What brings a group back towards an anchor before every step: the share of the way that it goes."""
+
+    share: float
+    anchor: Tensor
+
+
+@dataclass(frozen=True)
 class Group:
     """A parameter that a phase trains, where, and how."""
 
@@ -63,6 +81,28 @@ class Group:
     decay_towards: Tensor | None = None
     rate_factor: float = 1.0
     """This group's share of the phase's learning rate."""
+    pull: Pull | None = None
+
+
+@dataclass(frozen=True)
+class Average:
+    """A running average that takes some of a parameter in after every epoch."""
+
+    parameter: nn.Parameter
+    into: Tensor
+    keep: float
+    """What of the average stays."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Steps that one half of a batch's classes takes where the gradient of the other half leads, and the reverse."""
+
+    radius: float
+    """Largest length of the way there, for each entry of each parameter by itself; it is drawn up to this length."""
+    parameters: tuple[nn.Parameter, ...]
+    """Those of the phase's parameters that go there."""
+    num_classes: int
 
 
 class Source(Protocol):
@@ -92,6 +132,8 @@ class Phase:
     data: Source | None = None
     clip_norm: float | None = None
     """Largest norm of the gradient over all groups together; larger ones are shortened."""
+    averages: tuple[Average, ...] = ()
+    agreement: Agreement | None = None
 
 
 def num_trained(phase: Phase) -> int:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from clare.engine.optim import MaskedOptimizer, clip_gradients, scheduled_rate
+from clare.engine.optim import MaskedOptimizer, clip_gradients, rate_at, scheduled_rate
 from clare.errors import SettingsError
 from clare.sparse.update import PenaltyForm
 from clare.steps import Adam, Group, Optimizer, Penalty, Sgd
@@ -249,3 +249,37 @@ def test_the_other_schedules_by_hand() -> None:
     assert rates[10] == pytest.approx(math.cos(99 * math.pi * 9 / (200 * 19)))
     assert rates[-1] == pytest.approx(0.097, abs=1e-3)
     assert scheduled_rate(0.3, "quarter-cosine", 0, 1) == 0.3
+
+
+def test_a_rate_falls_at_milestones_and_to_a_floor() -> None:
+    steps = Sgd(1.0, schedule="constant", milestones=(2, 3))
+    assert [rate_at(steps, epoch, 5) for epoch in range(5)] == pytest.approx([1, 1, 0.1, 0.01, 0.01])
+    floor = Sgd(1.0, least_rate=0.5)
+    assert [rate_at(floor, epoch, 2) for epoch in range(3)] == pytest.approx([1, 0.75, 0.5])
+
+
+def test_a_cosine_can_rise_again() -> None:
+    rates = [rate_at(Sgd(0.005, turn=5), epoch, 30) for epoch in range(11)]
+    expected = [0.005, 0.00452, 0.00327, 0.00173, 0.00048, 0, 0.00048, 0.00173, 0.00327, 0.00452, 0.005]
+    assert rates == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_rate_warms_up_step_by_step() -> None:
+    adam = Adam(1.0, schedule="cosine-steps", warm_up=4)
+    # Three epochs of four steps: the first warms up, the cosine has the other two.
+    rates = [rate_at(adam, step / 4, 3, 4) for step in range(12)]
+    assert rates[:5] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
+    assert rates[8] == pytest.approx(0.5)
+
+
+def test_decoupled_decay_is_that_of_torch() -> None:
+    ours, theirs = (nn.Parameter(draw(50, seed=0)) for _ in range(2))
+    optimizer = MaskedOptimizer([Group(ours)], Adam(0.1, weight_decay=0.1, decoupled=True))
+    reference = torch.optim.AdamW([theirs], lr=0.1, weight_decay=0.1)
+    for step, rate in enumerate(RATES):
+        gradient = draw(50, seed=10 + step)
+        take_step(optimizer, rate, [gradient])
+        theirs.grad = gradient.clone()
+        reference.param_groups[0]["lr"] = rate
+        reference.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

@@ -7,7 +7,7 @@ from torch import nn
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.engine.step import TrainStep
-from clare.steps import Group, Penalty, Phase, Sgd
+from clare.steps import Group, Penalty, Phase, Pull, Sgd
 
 
 def test_a_step_begins_with_the_masks_of_its_phase_and_fresh_momenta() -> None:
@@ -37,3 +37,14 @@ def test_padding_weighs_nothing() -> None:
     step.optimizer.set_rate(1.0)
     step(torch.tensor([[1.0], [3.0], [100.0]]), torch.zeros(3, dtype=torch.int64), torch.tensor([1.0, 1.0, 0.0]), 2)
     assert parameter.tolist() == [2.0]
+
+
+def test_a_pull_comes_before_the_step() -> None:
+    parameter = nn.Parameter(torch.tensor([1.0]))
+    group = Group(parameter, pull=Pull(0.75, torch.zeros(1)))
+    phase = Phase("train", 1, [group], lambda inputs, _: (inputs * parameter).square().sum(1), Sgd(1.0, 0.0), 1)
+    step = TrainStep(Ranks(EngineSettings(device="cpu")), phase)
+    step.optimizer.set_rate(0.25)
+    step(torch.ones(1, 1), torch.zeros(1, dtype=torch.int64), torch.ones(1), 1)
+    # Pulled to 0.25, where the gradient is 0.5.
+    assert parameter.tolist() == [0.125]

@@ -11,7 +11,7 @@ from clare.sparse.update import penalty_gradient, soft_threshold, write_masked
 from clare.steps import Adam, Group, Optimizer, Schedule, Sgd
 
 
-def scheduled_rate(base: float, schedule: Schedule, epoch: float, epochs: int) -> float:
+def scheduled_rate(base: float, schedule: Schedule, epoch: float, epochs: float) -> float:
     """Return the learning rate after so many epochs, or parts of them."""
     if schedule == "constant":
         return base
@@ -19,6 +19,19 @@ def scheduled_rate(base: float, schedule: Schedule, epoch: float, epochs: int) -
         return 0.5 * base * (1 + math.cos(math.pi * epoch / epochs))
     # CODA-Prompt's and InfLoRA's: 99 per cent of a quarter turn, and the second epoch keeps the rate of the first.
     return base * math.cos(0.99 * math.pi / 2 * max(epoch - 1, 0) / max(epochs - 1, 1))
+
+
+def rate_at(optimizer: Optimizer, epoch: float, epochs: int, num_batches: int = 1) -> float:
+    """Return the learning rate of a phase after so many epochs, or parts of them."""
+    base = optimizer.learning_rate
+    if isinstance(optimizer, Sgd):
+        least = optimizer.least_rate
+        rate = least + scheduled_rate(base - least, optimizer.schedule, epoch, optimizer.turn or epochs)
+        return float(rate * 0.1 ** sum(epoch >= milestone for milestone in optimizer.milestones))
+    step, warm_up = round(epoch * num_batches), optimizer.warm_up
+    if step < warm_up:
+        return base * (step + 1) / warm_up
+    return scheduled_rate(base, optimizer.schedule, epoch - warm_up / num_batches, epochs - warm_up / num_batches)
 
 
 def direction_of(group: Group, gradient: Tensor, weight_decay: float) -> Tensor:
@@ -51,12 +64,14 @@ def adam_update(
     group: Group, gradient: Tensor, mean: Tensor, square: Tensor, count: Tensor, rate: Tensor, settings: Adam
 ) -> None:
     """Apply one step of Adam with decay and penalty, inside the group's mask only; `count` includes this step."""
-    direction = direction_of(group, gradient, settings.weight_decay)
+    direction = direction_of(group, gradient, 0.0 if settings.decoupled else settings.weight_decay)
     beta_mean, beta_square = settings.betas
     mean.lerp_(direction, 1 - beta_mean)
     square.mul_(beta_square).addcmul_(direction, direction, value=1 - beta_square)
     size = square.sqrt() / (1 - beta_square**count).sqrt() + settings.epsilon
-    moved = group.parameter.data - rate / (1 - beta_mean**count) * mean / size
+    value = group.parameter.data
+    start = value - rate * settings.weight_decay * value if settings.decoupled else value
+    moved = start - rate / (1 - beta_mean**count) * mean / size
     write_masked(group.parameter.data, moved, group.mask)
 
 

@@ -71,7 +71,10 @@ def _kind(phase: Phase) -> Hashable:
             (group.penalty.form, group.penalty.weight) if group.penalty else None,
             group.decay_towards is not None,
             group.rate_factor,
+            group.pull and group.pull.share,
         )
         for group in phase.groups
     )
-    return (phase.loss.__qualname__, groups)
+    agreement = phase.agreement
+    halves = agreement and (agreement.radius, agreement.num_classes, *map(id, agreement.parameters))
+    return (phase.loss.__qualname__, groups, halves)

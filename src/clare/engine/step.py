@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from clare.engine.halves import Halves
 from clare.engine.optim import MaskedOptimizer, clip_gradients
 from clare.engine.ranks import Ranks
 from clare.steps import Group, Phase
@@ -21,6 +22,7 @@ class TrainStep:
         self.parameters = [group.parameter for group in self.groups]
         self.optimizer = MaskedOptimizer(self.groups, phase.optimizer)
         self.clip_norm = phase.clip_norm
+        self.halves = Halves(phase.agreement, self.parameters) if phase.agreement else None
         self.total = torch.zeros((), device=self.parameters[0].device)
 
     def begin(self, phase: Phase) -> None:
@@ -34,8 +36,27 @@ class TrainStep:
         """Take one step; the summed loss of this rank's samples is added to `total`."""
         self.compute(inputs, labels, weights, 1 / num_samples)
 
+    def draw(self, generator: torch.Generator) -> None:
+        """Draw what is random in the next step beside its inputs, the same on every rank."""
+        if self.halves is not None:
+            self.halves.draw(generator)
+
     def compute(self, inputs: Tensor, labels: Tensor, weights: Tensor, share: float | Tensor) -> None:
         """Compute loss and gradients, add gradients up over ranks, and update."""
+        for group in self.groups:
+            if group.pull is not None:
+                group.parameter.data.lerp_(group.pull.anchor, group.pull.share)
+        if self.halves is not None:
+            self._compute_halves(self.halves, inputs, labels, weights)
+            return
+        gradients, summed = self._gradients(inputs, labels, weights, share)
+        self.optimizer.step(gradients)
+        self.total += summed
+
+    def _gradients(
+        self, inputs: Tensor, labels: Tensor, weights: Tensor, share: float | Tensor
+    ) -> tuple[Sequence[Tensor], Tensor]:
+        """Return the gradients over all ranks and the summed loss of this rank's samples."""
         with torch.enable_grad():
             with self.ranks.autocast():
                 losses = self.loss(inputs, labels)
@@ -45,14 +66,33 @@ class TrainStep:
             self.ranks.sum_(gradient)
         if self.clip_norm is not None:
             gradients = clip_gradients(gradients, self.clip_norm)
-        self.optimizer.step(gradients)
-        self.total += summed.detach()
+        return gradients, summed.detach()
+
+    def _compute_halves(self, halves: Halves, inputs: Tensor, labels: Tensor, weights: Tensor) -> None:
+        """Let each half of the classes take a step where the other half's gradient leads."""
+        first, second, is_split = halves.split(labels, weights, self.ranks)
+        # A batch of one class has no second half to take the first step: all that it does is undone.
+        for source, target, is_taken in ((first, second, is_split), (second, first, torch.ones_like(is_split))):
+            kept = [tensor.clone() for tensor in self._state()]
+            ways = halves.ways(self._gradients(inputs, labels, *source)[0])
+            halves.go(ways, 1.0)
+            gradients, summed = self._gradients(inputs, labels, *target)
+            self.optimizer.step(gradients)
+            halves.go(ways, -1.0)
+            for tensor, value in zip(self._state(), kept, strict=True):
+                tensor.copy_(torch.where(is_taken, tensor, value))
+            self.total += summed
+
+    def _state(self) -> list[Tensor]:
+        """Return all that a step changes."""
+        return [*(parameter.data for parameter in self.parameters), *self.optimizer.state.values()]
 
 
 def _tensors_of(group: Group) -> list[Tensor]:
     """Return the tensors that belong to a group beside its parameter."""
     anchor = group.penalty.anchor if group.penalty else None
-    return [tensor for tensor in (group.mask, anchor, group.decay_towards) if tensor is not None]
+    pulled = group.pull.anchor if group.pull else None
+    return [tensor for tensor in (group.mask, anchor, group.decay_towards, pulled) if tensor is not None]
 
 
 def _own_tensors(group: Group) -> Group:
@@ -61,5 +101,6 @@ def _own_tensors(group: Group) -> Group:
         group,
         mask=None if group.mask is None else group.mask.clone(),
         penalty=replace(group.penalty, anchor=group.penalty.anchor.clone()) if group.penalty else None,
+        pull=replace(group.pull, anchor=group.pull.anchor.clone()) if group.pull else None,
         decay_towards=None if group.decay_towards is None else group.decay_towards.clone(),
     )

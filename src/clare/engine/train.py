@@ -10,7 +10,7 @@ from clare.data.store import LabelledImages
 from clare.engine.batches import shuffled
 from clare.engine.context import Context
 from clare.engine.images import ImageSource, drawn_batches
-from clare.engine.optim import scheduled_rate
+from clare.engine.optim import rate_at
 from clare.errors import DivergedError
 from clare.methods.base import Method
 from clare.seeds import derive_seed, generator_at
@@ -61,19 +61,21 @@ class PhaseRun:
         order = shuffled(self.source.num_samples, generator_at(context.seed, *place, "order"))
         torch.manual_seed(derive_seed(context.seed, *place, ranks.rank, "dropout"))
         optimizer = phase.optimizer
-        rate = scheduled_rate(optimizer.learning_rate, optimizer.schedule, epoch, phase.epochs)
+        num_batches = -(-len(order) // phase.batch_size)
+        rate = rate_at(optimizer, epoch, phase.epochs, num_batches)
         self.step.optimizer.set_rate(rate)
         self.step.total.zero_()
-        num_batches = -(-len(order) // phase.batch_size)
+        halving = generator_at(context.seed, *place, "halves")
         context.listener.epoch(epoch, num_batches)
         for index, (batch, inputs, labels) in enumerate(drawn_batches(self.source, order, phase.batch_size, ranks)):
             if optimizer.schedule == "cosine-steps":
                 done = epoch + index / num_batches
-                self.step.optimizer.set_rate(
-                    scheduled_rate(optimizer.learning_rate, "cosine-steps", done, phase.epochs)
-                )
+                self.step.optimizer.set_rate(rate_at(optimizer, done, phase.epochs, num_batches))
+            self.step.draw(halving)
             self.step(inputs, labels, batch.weights.to(inputs.device), batch.num_samples)
             context.listener.batch()
+        for average in phase.averages:
+            average.into.lerp_(average.parameter.data, 1 - average.keep)
         ranks.sum_(self.step.total)
         self.losses[epoch] = float(self.step.total) / len(order)
         self._check_finite(epoch)
@@ -97,8 +99,9 @@ class PhaseRun:
         return {**self.parameters(), **self.step.optimizer.state, "losses": self.losses}
 
     def parameters(self) -> dict[str, Tensor]:
-        """Return the trained parameters by their place among the groups."""
-        return {f"parameter.{i}": group.parameter.data for i, group in enumerate(self.phase.groups)}
+        """Return the trained parameters by their place among the groups, and the averages of some."""
+        averages = {f"average.{i}": average.into for i, average in enumerate(self.phase.averages)}
+        return {**averages, **{f"parameter.{i}": group.parameter.data for i, group in enumerate(self.phase.groups)}}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Go back to the end of an epoch."""
@@ -111,3 +114,5 @@ def load_parameters(phase: Phase, tensors: dict[str, Tensor]) -> None:
     """Write saved values into the parameters that a phase trains."""
     for i, group in enumerate(phase.groups):
         group.parameter.data.copy_(tensors[f"parameter.{i}"])
+    for i, average in enumerate(phase.averages):
+        average.into.copy_(tensors[f"average.{i}"])
