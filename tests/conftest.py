@@ -7,10 +7,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import torch
+from forks import Forked, ForkServer
 
 import clare
 from clare.backbones.vit import Backbone
@@ -93,25 +95,40 @@ def tiny_preset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return world.write_preset(tmp_path_factory.mktemp("preset"))
 
 
-@pytest.fixture
-def start_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Return start(*arguments, cwd=None): a Python process on one thread that outlives no test, its output piped."""
-    processes: list[subprocess.Popen[str]] = []
+@pytest.fixture(scope="session")
+def process_environment() -> dict[str, str]:
+    """Return the environment of the processes that tests start: one thread, and no ranks of others."""
     kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
     sources = str(Path(clare.__file__).parents[1])
-    environment = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": sources, "COLUMNS": "120"}
+    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": sources, "COLUMNS": "120"}
 
-    def start(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, *map(str, arguments)],
-                cwd=cwd,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+
+@pytest.fixture(scope="session")
+def fork_server(process_environment: dict[str, str]) -> Iterator[ForkServer]:
+    """Return what forks processes that have torch imported."""
+    server = ForkServer(process_environment)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def start_python(
+    process_environment: dict[str, str], fork_server: ForkServer
+) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Return start(*arguments, cwd=None, fresh=False): a Python process that outlives no test, its output piped.
+
+    It is forked from one that has imported torch, unless it is to be fresh.
+    """
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str | Path, cwd: Path | None = None, fresh: bool = False) -> "subprocess.Popen[str]":
+        words = list(map(str, arguments))
+        options: dict[str, Any] = {"cwd": cwd, "env": process_environment}
+        if fresh or sys.platform != "linux":
+            pipe = subprocess.PIPE
+            processes.append(subprocess.Popen([sys.executable, *words], stdout=pipe, stderr=pipe, text=True, **options))
+        else:
+            processes.append(Forked(fork_server, words, **options))
         return processes[-1]
 
     yield start

@@ -181,7 +181,7 @@ class Html(HTMLParser):
 
 @pytest.mark.slow
 def test_the_site_builds_strictly_and_needs_no_network(tmp_path: Path, start_python: StartPython) -> None:
-    process = start_python("-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site", cwd=ROOT)
+    process = start_python("-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site", cwd=ROOT, fresh=True)
     _, messages = process.communicate()
     assert process.returncode == 0, messages
     site = tmp_path / "site"

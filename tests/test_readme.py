@@ -53,7 +53,7 @@ def test_the_commands_of_the_readme_run(
 ) -> None:
     names = [words[0] for words in commands()]
     assert names == ["learn", "learn", "predict", "undo", "serve"]
-    process = start_python("-m", "clare", *commands()[0], cwd=pictures)
+    process = start_python("-m", "clare", *commands()[0], cwd=pictures, fresh=True)
     output, messages = process.communicate()
     assert process.returncode == 0, messages
     assert output.strip()
@@ -83,7 +83,7 @@ def first_address(server: "subprocess.Popen[str]") -> str:
 
 @pytest.mark.slow
 def test_the_lines_of_python_run(pictures: Path, start_python: StartPython) -> None:
-    process = start_python("-c", lines_of_python(), cwd=pictures)
+    process = start_python("-c", lines_of_python(), cwd=pictures, fresh=True)
     output, messages = process.communicate()
     assert process.returncode == 0, messages
     assert "fish" in output

@@ -177,7 +177,7 @@ def test_folders_that_cannot_be_used_are_named(fails: Fails, tiny_preset: Path, 
 
 
 def test_a_real_process_says_it_too(start_python: Callable[..., "subprocess.Popen[str]"], tmp_path: Path) -> None:
-    process = start_python("-m", "clare", "train", "quickdraw", "--set", "method.[x]=1", cwd=tmp_path)
+    process = start_python("-m", "clare", "train", "quickdraw", "--set", "method.[x]=1", cwd=tmp_path, fresh=True)
     output, messages = process.communicate()
     assert (process.returncode, output) == (2, "")
     assert messages.startswith("error: there is no setting 'method.[x]'")

@@ -14,7 +14,7 @@ from torch import Tensor
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import DivergedError
-from clare.methods.base import Method
+from clare.methods.clare import Clare
 from clare.presets.load import make_experiment
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
@@ -64,15 +64,15 @@ def test_a_later_task_is_forgotten_and_can_be_learnt_again(
 ) -> None:
     experiment = make_experiment(str(tiny_preset), "clare")
     run_experiment(experiment, tmp_path / "straight", Silence())
-    saboteur, loss = Saboteur(), Method.loss
+    saboteur, loss = Saboteur(), Clare.loss
 
-    def sabotaged(self: Method, images: Tensor, labels: Tensor) -> Tensor:
+    def sabotaged(self: Clare, images: Tensor, labels: Tensor) -> Tensor:
         losses = loss(self, images, labels)
         return losses * torch.nan if saboteur.is_on else losses
 
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Method, "loss", sabotaged)
+        patch.setattr(Clare, "loss", sabotaged)
         with pytest.raises(DivergedError, match="the loss of task 2 became nan in epoch 1 of 'train'"):
             run_experiment(experiment, folder, saboteur)
     saved = position(folder)

@@ -58,7 +58,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 def run_alone(start_python: Start, folders: Sequence[Path]) -> list[dict[str, Tensor]]:
     """Return what the loaders of some exports answer to their images in a process of their own."""
-    process = start_python("-c", SCRIPT, *folders)
+    process = start_python("-c", SCRIPT, *folders, fresh=True)
     output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     assert len(output.split()) == len(folders)
