@@ -18,6 +18,7 @@ FOUNDATION = {
     "locks",
     "plain",
     "position",
+    "record",
     "registry",
     "room",
     "sealed",
@@ -59,7 +60,7 @@ FORBIDDEN = {
     "runner": {"classifier", "export", "testing", "cli", "learner", "serve"},
     "paper": {"classifier", "export", "testing", "cli", "runner", "learner", "serve"},
     "report": {
-        *FOUNDATION - {"errors", "files", "plain", "position", "sealed"},
+        *FOUNDATION - {"errors", "files", "plain", "position", "record", "sealed"},
         *OUTER - {"report"},
         "sparse",
         "backbones",

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clare.errors import RunError
 from clare.files import RESTORE
-from clare.sealed import SEAL, digest_of, parse_json, read_bytes, read_object, seal
+from clare.record import TaskEvent, events_in
+from clare.sealed import SEAL, digest_of, read_bytes, read_object, seal
 
 PRESET, ENVIRONMENT, RECORD = "preset.json", "environment.json", "record.jsonl"
 POSITION = "checkpoint/position.json"
@@ -113,7 +114,7 @@ def upgraded(folder: Path, position: Position) -> Position:
     if position.has_digests:
         return position
     record = _record_bytes(folder, position)
-    told = [event.get("task") for event in _events(folder, record) if event.get("event") == "task"]
+    told = [event.task for event in events_in(folder / RECORD, record) if isinstance(event, TaskEvent)]
     if told != list(range(min(position.task, len(told) + 1))):
         raise RunError(
             f"{folder / POSITION} counts {position.task} finished tasks where {RECORD} tells of {len(told)}; {RESTORE}"
@@ -127,12 +128,6 @@ def upgraded(folder: Path, position: Position) -> Position:
             "task_digest": digest_of(record[: position.task_bytes]),
         }
     )
-
-
-def _events(folder: Path, record: bytes) -> list[dict[str, Any]]:
-    """Return the events of the lines of an old record."""
-    events = [parse_json(folder / RECORD, line, RunError, RESTORE) for line in record.splitlines()]
-    return [event for event in events if isinstance(event, dict)]
 
 
 def check_files(folder: Path, position: Position) -> None:

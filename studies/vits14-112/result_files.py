@@ -17,8 +17,9 @@ from clare.errors import RunError
 from clare.files import write_text
 from clare.metrics.bootstrap import Evaluations
 from clare.metrics.summary import summarise
+from clare.record import PhaseEvent, StartEvent, TaskEvent
 from clare.report.provenance import flatten
-from clare.report.record import PhaseEvent, RunRecord, StartEvent, TaskEvent
+from clare.report.record import RunRecord
 
 PATH_KEYS = ("data.root", "data.cache", "backbone.weights", "method.name")
 PATH = re.compile(r"(^|[\s'\"=:,\[(])(?:~|\.{1,2})?(?:/[^/\s'\",]+)*/(?=[^/\s])")
@@ -184,15 +185,13 @@ def _record(path: Path, result: Mapping[str, Any]) -> StoredRun:
     tasks = [
         TaskEvent(
             task=index,
-            seen=_number(result["seen_accuracy"][index]),
-            new=_number(per_task[-1]),
-            first=_number(per_task[0]),
-            per_task=tuple(map(_number, per_task)),
+            seen=result["seen_accuracy"][index],
+            new=per_task[-1],
+            first=per_task[0],
+            per_task=tuple(per_task),
             capacity_used=result["capacity_used"][index],
-            num_claimed=None,
-            num_free=None,
-            learn_seconds=float(seconds["learn"][index]),
-            evaluate_seconds=float(seconds["evaluate"][index]),
+            learn_seconds=seconds["learn"][index],
+            evaluate_seconds=seconds["evaluate"][index],
             num_stored=result["num_stored"][index],
             passes_per_image=result["passes_per_image"],
             peak_memory=result["peak_memory"][index],
@@ -218,16 +217,11 @@ def _record(path: Path, result: Mapping[str, Any]) -> StoredRun:
         },
         environment=result["environment"],
         start=start,
-        phases=(PhaseEvent(0, "all", result["num_trained"], (), 0.0),),
+        phases=(PhaseEvent(task=0, phase="all", num_trained=result["num_trained"], loss=(), seconds=0),),
         tasks=tuple(tasks),
         finished=True,
         result=result,
     )
-
-
-def _number(value: float | None) -> float:
-    """A float, NaN where JSON holds null."""
-    return float("nan") if value is None else float(value)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -10,7 +10,8 @@ from experiment_worlds import results_of
 from clare.paper import figure1
 from clare.paper.catalogue import FULL
 from clare.paper.results import Results
-from clare.report.record import RunRecord, StartEvent, TaskEvent
+from clare.record import StartEvent, TaskEvent
+from clare.report.record import RunRecord
 
 MOVEMENT: dict[str, Any] = {
     "edges": [1e-9, 1e-3, 1e-2, 5e-2, 1.0],
@@ -24,8 +25,10 @@ MOVEMENT: dict[str, Any] = {
 def with_movement(results: Results, movement: dict[str, Any] | None) -> Results:
     """Give the row of full fine-tuning a record with this histogram."""
     diagnosis = {} if movement is None else {"movement": movement}
-    task = TaskEvent(0, 1.0, 1.0, 1.0, (1.0,), None, None, None, 1.0, 1.0, None, None, diagnosis=diagnosis)
-    start = StartEvent(0.0, "full-finetune", ("a",), (1,), None, None)
+    task = TaskEvent(
+        task=0, seen=1, new=1, first=1, per_task=(1,), learn_seconds=1, evaluate_seconds=1, diagnosis=diagnosis
+    )
+    start = StartEvent(time=0, method="full-finetune", classes=("a",), task_sizes=(1,))
     record = RunRecord(Path("run"), {"name": "x", "seed": 1}, {}, start, (), (task,), finished=True)
     cells = dict(results.cells)
     cells["here", FULL] = replace(cells["here", FULL], records=(record,))

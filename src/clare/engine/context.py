@@ -1,14 +1,14 @@
 """What every part of the engine needs to know, and whom it tells what happens."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from clare.data.transforms import Transforms
 from clare.engine.programs import Mode, Programs
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.errors import SettingsError
+from clare.record import TaskEvent
 
 
 class Listener(Protocol):
@@ -29,7 +29,7 @@ class Listener(Protocol):
     def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
         """An epoch of a phase is done, with this mean loss, at this learning rate."""
 
-    def measured(self, task: Mapping[str, Any]) -> None:
+    def measured(self, task: TaskEvent) -> None:
         """A task is learnt, evaluated and committed; this is what the record has of it."""
 
     def notice(self, text: str) -> None:
@@ -54,7 +54,7 @@ class Silence:
     def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
         """Ignore it."""
 
-    def measured(self, task: Mapping[str, Any]) -> None:
+    def measured(self, task: TaskEvent) -> None:
         """Ignore it."""
 
     def notice(self, text: str) -> None:

@@ -30,6 +30,7 @@ from clare.position import (
     upgraded,
 )
 from clare.presets.schema import completed
+from clare.record import Event, NoticeEvent, PhaseEvent
 from clare.registry import how_to_name, is_file_name
 from clare.sealed import read_object
 from clare.steps import Phase, num_trained
@@ -174,6 +175,10 @@ class RunFolder:
         self._record.update(line)
         self._num_bytes += len(line)
 
+    def tell(self, event: Event) -> None:
+        """Record what happened."""
+        self.event(event.kind, **event.as_json())
+
     def predictions(self, task: int, predicted: Tensor, target: Tensor) -> None:
         """Keep what was predicted for every test image after a task."""
         if self.writes:
@@ -238,19 +243,19 @@ class RunFolder:
 
     def phase_done(self, phase: Phase, losses: list[float], seconds: float) -> None:
         """Record a finished phase."""
-        self.event(
-            "phase",
+        event = PhaseEvent(
             task=self.next_task,
             phase=phase.name,
             epochs=phase.epochs,
-            trained=num_trained(phase),
-            loss=losses,
+            num_trained=num_trained(phase),
+            loss=tuple(losses),
             seconds=round(seconds, 3),
         )
+        self.tell(event)
 
     def notice(self, text: str) -> None:
         """Record a notice."""
-        self.event("notice", task=self.next_task, text=text)
+        self.tell(NoticeEvent(task=self.next_task, text=text))
 
     def _write(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Write tensors that count from the next commit on."""

@@ -24,9 +24,10 @@ from clare.engine.passes import FixedFeatures
 from clare.engine.ranks import Ranks, is_first_rank
 from clare.engine.settings import EngineSettings
 from clare.errors import DivergedError, SettingsError
-from clare.methods.base import METHODS, Capacity, Method
+from clare.methods.base import METHODS, Method
 from clare.model.folder import has_whole_model, restored, save_model
 from clare.presets.schema import Experiment
+from clare.record import EndEvent, StartEvent, TaskEvent
 from clare.version import __version__
 
 MODEL = "model"
@@ -70,7 +71,7 @@ def _run_alone(experiment: Experiment, folder: Path, listener: Listener) -> None
     if lacks_model and run.writes:
         save_model(folder / MODEL, method, backbone, transforms.settings)
     if not run.has_ended:
-        run.event("end", time=time.time())
+        run.tell(EndEvent(time=time.time()))
         run.end()
     ranks.barrier()
 
@@ -109,16 +110,16 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
         restored(run.path, method, snapshot)
     if run.is_new:
         capacity = method.capacity()
-        run.event(
-            "start",
+        start = StartEvent(
             time=time.time(),
             method=method.name,
-            classes=list(stream.classes),
-            task_sizes=[len(task.classes) for task in stream.tasks],
+            classes=tuple(stream.classes),
+            task_sizes=tuple(len(task.classes) for task in stream.tasks),
             num_coordinates=capacity.num_coordinates if capacity else None,
             backbone_hash=backbone.fingerprint,
-            num_skipped_images=num_skipped,
+            num_skipped=num_skipped,
         )
+        run.tell(start)
         run.commit_record()
 
 
@@ -138,26 +139,23 @@ def _one_task(
     learnt = time.perf_counter() - started
     predicted, target, evaluated = evaluate(context, method, stream, index, kept)
     run.predictions(index, predicted, target)
-    measured = {
-        "task": index,
-        "accuracy": accuracies(predicted, target, stream.task_of_class, index),
-        "capacity": _capacity_values(method.capacity()),
-        "diagnosis": method.diagnosis(),
-        "seconds": {"learn": round(learnt, 3), "evaluate": round(evaluated, 3)},
-        "memory": {"peak": peak_memory(context.ranks.device)},
-        "parameters": count_parameters(method),
-    }
-    run.event("task", **measured)
+    capacity, parameters = method.capacity(), count_parameters(method)
+    measured = TaskEvent(
+        task=index,
+        **accuracies(predicted, target, stream.task_of_class, index),
+        capacity_used=1 - capacity.num_free / capacity.num_coordinates if capacity else None,
+        num_claimed=capacity.num_claimed if capacity else None,
+        num_free=capacity.num_free if capacity else None,
+        diagnosis=method.diagnosis(),
+        learn_seconds=round(learnt, 3),
+        evaluate_seconds=round(evaluated, 3),
+        peak_memory=peak_memory(context.ranks.device),
+        num_stored=parameters["stored"],
+        passes_per_image=parameters["passes_per_image"],
+    )
+    run.tell(measured)
     run.advance(method.snapshot())
     context.listener.measured(measured)
-
-
-def _capacity_values(capacity: Capacity | None) -> dict[str, float | int] | None:
-    """Return the state of the pool as the record has it."""
-    if capacity is None:
-        return None
-    used = 1 - capacity.num_free / capacity.num_coordinates
-    return {"used": used, "claimed": capacity.num_claimed, "free": capacity.num_free}
 
 
 def environment(ranks: Ranks) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import numpy as np
 
 from clare.metrics.accuracy import FloatArray, forgotten, new_task_accuracy
 from clare.metrics.summary import run_matrix
+from clare.record import TaskEvent
 from clare.report.groups import Group
-from clare.report.record import RunRecord, TaskEvent
+from clare.report.record import RunRecord
 from clare.report.tables import amount, count, duration
 
 Summary = Literal["last", "mean", "most"]

@@ -1,14 +1,12 @@
 """Read what a run has written: its preset, its environment, its record and its predictions."""
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
@@ -25,61 +23,8 @@ from clare.position import (
     read_checked,
     read_position,
 )
-from clare.report.lines import Parameters, PhaseLine, Pool, StartLine, TaskLine
+from clare.record import REPEAT, EndEvent, Event, PhaseEvent, StartEvent, TaskEvent, events_in, read_events
 from clare.sealed import parse_object, read_bytes
-
-REPEAT = "restore the file or repeat the run"
-"""What to do about a damaged file."""
-
-
-@dataclass(frozen=True)
-class StartEvent:
-    """What a run set out to do."""
-
-    time: float
-    method: str
-    classes: tuple[str, ...]
-    task_sizes: tuple[int, ...]
-    num_coordinates: int | None
-    backbone_hash: str | None
-
-
-@dataclass(frozen=True)
-class PhaseEvent:
-    """One training phase of one task, with how many numbers it trained and the mean loss of each epoch."""
-
-    task: int
-    phase: str
-    num_trained: int | None
-    loss: tuple[float, ...]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class TaskEvent:
-    """What was measured after one task; `new` and `first` are the accuracies on the newest and the first task."""
-
-    task: int
-    seen: float
-    new: float
-    first: float
-    per_task: tuple[float, ...]
-    capacity_used: float | None
-    num_claimed: int | None
-    num_free: int | None
-    learn_seconds: float
-    evaluate_seconds: float
-    num_stored: int | None
-    passes_per_image: int | None
-    diagnosis: Mapping[str, Any] = field(default_factory=dict)
-    """What the method says about the task; empty where it says nothing, and in older records."""
-    peak_memory: int | None = None
-    """The most bytes taken: by tensors on a GPU during the task, or by the process so far."""
-
-    @property
-    def seconds(self) -> float:
-        """Time taken to learn and evaluate the task."""
-        return self.learn_seconds + self.evaluate_seconds
 
 
 @dataclass(frozen=True)
@@ -184,22 +129,16 @@ def read_run(folder: Path) -> RunRecord:
     # A resumed run repeats the events of the task it was stopped in: the last telling counts.
     phases: dict[tuple[int, str], PhaseEvent] = {}
     tasks: dict[int, TaskEvent] = {}
-    for number, event in _events(folder, position):
-        try:
-            match event.get("event"):
-                case "start":
-                    start, finished = _start_event(event), False
-                case "phase":
-                    phase = _phase_event(event)
-                    phases[phase.task, phase.phase] = phase
-                case "task":
-                    task = _task_event(event)
-                    tasks[task.task] = task
-                case "end":
-                    finished = True
-        except ValueError as error:
-            what = f"no valid {event['event']} event ({_reason(error)})"
-            raise RunError(f"line {number} of {folder / RECORD} is {what}; repeat the run") from None
+    for event in _events(folder, position):
+        match event:
+            case StartEvent():
+                start, finished = event, False
+            case PhaseEvent():
+                phases[event.task, event.phase] = event
+            case TaskEvent():
+                tasks[event.task] = event
+            case EndEvent():
+                finished = True
     if start is None:
         raise RunError(f"the run in {folder} has not started, its {RECORD} has no start event; wait or repeat the run")
     if sorted(tasks) != list(range(len(tasks))) or len(tasks) > len(start.task_sizes):
@@ -239,31 +178,11 @@ def _has_started(folder: Path) -> bool:
     return record.is_file() and b"\n" in read_bytes(record, RunError, REPEAT)
 
 
-def _events(folder: Path, position: Position | None) -> Iterable[tuple[int, dict[str, Any]]]:
-    """Yield the numbered events of a run; where damage can be told, those that were committed."""
+def _events(folder: Path, position: Position | None) -> Iterable[Event]:
+    """Yield the events of a run; where damage can be told, those that were committed."""
     if position is not None and position.has_digests:
         return events_in(folder / RECORD, committed_record(folder, position))
     return read_events(folder / RECORD)
-
-
-def read_events(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
-    """Yield the numbered events of a record; a last line that was cut by a crash is left out."""
-    return events_in(path, read_bytes(path, RunError, REPEAT))
-
-
-def events_in(path: Path, record: bytes) -> Iterable[tuple[int, dict[str, Any]]]:
-    """Yield the numbered events of a record with these bytes."""
-    lines = record.rstrip(b"\n").split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        try:
-            event = json.loads(line)
-            damaged = not isinstance(event, dict)
-        except (ValueError, RecursionError):
-            damaged = True
-        if not damaged:
-            yield number, event
-        elif number < len(lines):
-            raise RunError(f"line {number} of {path} is damaged; restore the file or repeat the run")
 
 
 def _read_object(folder: Path, position: Position | None, name: str) -> dict[str, Any]:
@@ -278,61 +197,3 @@ def _read_preset(folder: Path, position: Position | None) -> dict[str, Any]:
     if missing:
         raise RunError(f"{folder / PRESET} has no {' and no '.join(missing)}; {REPEAT}")
     return preset
-
-
-def _start_event(event: Mapping[str, Any]) -> StartEvent:
-    """Check and type a start event."""
-    line = StartLine.model_validate(event)
-    if sum(line.task_sizes) != len(line.classes):
-        raise ValueError(f"{len(line.classes)} classes in tasks of {sum(line.task_sizes)}")
-    return StartEvent(
-        time=line.time,
-        method=line.method,
-        classes=tuple(line.classes),
-        task_sizes=tuple(line.task_sizes),
-        num_coordinates=line.num_coordinates,
-        backbone_hash=line.backbone_hash,
-    )
-
-
-def _phase_event(event: Mapping[str, Any]) -> PhaseEvent:
-    """Check and type a phase event."""
-    line = PhaseLine.model_validate(event)
-    return PhaseEvent(line.task, line.phase, line.trained, tuple(map(_number, line.loss)), line.seconds)
-
-
-def _task_event(event: Mapping[str, Any]) -> TaskEvent:
-    """Check and type a task event."""
-    line = TaskLine.model_validate(event)
-    accuracy, capacity, parameters = line.accuracy, line.capacity or Pool(), line.parameters or Parameters()
-    if len(accuracy.per_task) != line.task + 1:
-        raise ValueError(f"{len(accuracy.per_task)} accuracies after task {line.task}")
-    return TaskEvent(
-        task=line.task,
-        seen=_number(accuracy.seen),
-        new=_number(accuracy.new),
-        first=_number(accuracy.first),
-        per_task=tuple(map(_number, accuracy.per_task)),
-        capacity_used=capacity.used,
-        num_claimed=capacity.claimed,
-        num_free=capacity.free,
-        learn_seconds=line.seconds.learn,
-        evaluate_seconds=line.seconds.evaluate,
-        num_stored=parameters.stored,
-        passes_per_image=parameters.passes_per_image,
-        diagnosis=line.diagnosis or {},
-        peak_memory=None if line.memory is None else line.memory.peak,
-    )
-
-
-def _reason(error: ValueError) -> str:
-    """Say in a clause why a line is refused."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    problem = error.errors()[0]
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
-
-
-def _number(value: float | None) -> float:
-    """A float, NaN where JSON holds null."""
-    return float("nan") if value is None else value

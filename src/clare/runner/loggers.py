@@ -18,8 +18,8 @@ from clare.files import write_json
 from clare.metrics.accuracy import forgetting, matrix_from_rows
 from clare.position import RECORD
 from clare.presets.schema import Experiment
+from clare.record import PhaseEvent, TaskEvent, read_events
 from clare.report.provenance import flatten
-from clare.report.record import read_events
 from clare.sealed import read_object, seal
 
 SECONDS_TO_CONNECT = 10
@@ -148,15 +148,15 @@ class Scalars(Silence):
         """Open the sink before the first task of this process; the record tells what went before."""
         if self.logged is not None:
             return
-        events = [event for _, event in read_events(self.folder / RECORD)]
-        self.num_epochs = sum(event["epochs"] for event in events if event["event"] == "phase")
+        events = list(read_events(self.folder / RECORD))
+        self.num_epochs = sum(event.epochs or 0 for event in events if isinstance(event, PhaseEvent))
         experiment = self.experiment
         name = f"{experiment.name}/{experiment.method_label}-{experiment.seed}"
         self.sink.open(self.folder, name, flatten(experiment.model_dump(mode="json")))
         self.logged = self._logged_before()
         # A crash between a task's commit and its telling would leave a gap; what was told is not told again.
         for event in events:
-            if event["event"] == "task":
+            if isinstance(event, TaskEvent):
                 self.measured(event)
 
     def _logged_before(self) -> dict[str, int]:
@@ -178,16 +178,22 @@ class Scalars(Silence):
         if epoch + 1 == self.epochs_of_step:
             self.num_epochs += self.epochs_of_step
 
-    def measured(self, task: Mapping[str, Any]) -> None:
+    def measured(self, task: TaskEvent) -> None:
         """Hand over the figures of a task; tasks count from 1."""
-        accuracy, capacity = task["accuracy"], task["capacity"]
-        self.rows.append(accuracy["per_task"])
-        values = {key: accuracy[key] for key in ("seen", "new", "first")}
-        values["forgetting"] = forgetting(matrix_from_rows(self.rows))
-        values |= {"capacity_used": capacity["used"]} if capacity else {}
-        values |= {f"{name}_seconds": seconds for name, seconds in task["seconds"].items()}
-        values |= {"stored": task["parameters"]["stored"], "peak_memory_bytes": task["memory"]["peak"]}
-        self._write("task", task["task"] + 1, {f"task/{name}": float(value) for name, value in values.items()})
+        self.rows.append(task.per_task)
+        values = {
+            "seen": task.seen,
+            "new": task.new,
+            "first": task.first,
+            "forgetting": forgetting(matrix_from_rows(self.rows)),
+            "capacity_used": task.capacity_used,
+            "learn_seconds": task.learn_seconds,
+            "evaluate_seconds": task.evaluate_seconds,
+            "stored": task.num_stored,
+            "peak_memory_bytes": task.peak_memory,
+        }
+        known = {f"task/{name}": float(value) for name, value in values.items() if value is not None}
+        self._write("task", task.task + 1, known)
 
     def _write(self, axis: str, step: int, values: Mapping[str, float]) -> None:
         """Hand over a step unless that was done before an interruption: done again, it has the same values."""
@@ -230,7 +236,7 @@ class Together:
         for listener in self.listeners:
             listener.trained(phase, epoch, loss, rate)
 
-    def measured(self, task: Mapping[str, Any]) -> None:
+    def measured(self, task: TaskEvent) -> None:
         """Tell all."""
         for listener in self.listeners:
             listener.measured(task)

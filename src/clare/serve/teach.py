@@ -17,6 +17,7 @@ from clare.data.images import Pixels
 from clare.errors import ClareError
 from clare.files import write_json
 from clare.model.records import Change, Mode
+from clare.record import TaskEvent
 from clare.serve.archives import StoredImage
 from clare.serve.decoders import Decoder
 from clare.serve.decoding import Wanted
@@ -71,7 +72,7 @@ class Reporter:
     def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
         """Nothing to tell: the next epoch will be told."""
 
-    def measured(self, task: Mapping[str, Any]) -> None:
+    def measured(self, task: TaskEvent) -> None:
         """Nothing to tell: the change will be told."""
 
     def notice(self, text: str) -> None:

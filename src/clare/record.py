@@ -1,0 +1,196 @@
+"""The record of a run: one line of JSON for each event, written by the engine and read by everybody else."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from clare.errors import RunError
+from clare.sealed import read_bytes
+
+REPEAT = "restore the file or repeat the run"
+"""What to do about a damaged file."""
+
+Number = Annotated[float, Field(strict=True), BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A float, NaN where JSON holds null."""
+Count = Annotated[int, Field(strict=True, ge=0)]
+Seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True)]
+
+
+def told(place: str, text: str, **options: Any) -> Any:
+    """Declare a field by its place in the line, with a dot between a part's name and its field, and what it is."""
+    return Field(validation_alias=AliasPath(*place.split(".")), description=text, **options)
+
+
+def maybe(place: str, text: str) -> Any:
+    """Declare a field that is null where it does not apply, and missing in lines of older versions."""
+    return told(place, text, default=None)
+
+
+class Event(BaseModel):
+    """Something that a run tells of itself."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    kind: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_parts(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a part that has no fields, and take null for what was not told."""
+        for part in {outer for outer, *inner in cls.places().values() if inner}:
+            if not isinstance(values.get(part) or {}, dict):
+                raise ValueError(f"{part} is {values[part]!r}")
+        return {key: value for key, value in values.items() if value is not None}
+
+    @classmethod
+    def places(cls) -> dict[str, tuple[str, ...]]:
+        """Where each field stands in the line."""
+        aliases = {name: field.validation_alias for name, field in cls.model_fields.items()}
+        return {
+            name: tuple(map(str, alias.path)) if isinstance(alias, AliasPath) else (name,)
+            for name, alias in aliases.items()
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The values as the line has them, null for what is not a number."""
+        line: dict[str, Any] = {}
+        for name, (*outer, last) in self.places().items():
+            part = line
+            for key in outer:
+                part = part.setdefault(key, {})
+            value = getattr(self, name)
+            is_row = isinstance(value, tuple)
+            part[last] = [_null_for_nan(each) for each in value] if is_row else _null_for_nan(value)
+        return line
+
+
+class StartEvent(Event):
+    """What a run set out to do, as its first line."""
+
+    kind = "start"
+    time: Seconds = told("time", "when the run began, in seconds since 1970")
+    method: str = told("method", "the method's name")
+    classes: tuple[str, ...] = told("classes", "the names of all classes in the order in which they are met")
+    task_sizes: tuple[Count, ...] = told("task_sizes", "how many classes each task has")
+    num_coordinates: Count | None = maybe("num_coordinates", "coordinates of the adapter, which tasks claim")
+    backbone_hash: str | None = maybe("backbone_hash", "digest of the backbone's weights")
+    num_skipped: Count = told("num_skipped_images", "images that could not be read and were left out", default=0)
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> "StartEvent":
+        """Refuse tasks that are not filled by the classes."""
+        if sum(self.task_sizes) != len(self.classes):
+            raise ValueError(f"{len(self.classes)} classes in tasks of {sum(self.task_sizes)}")
+        return self
+
+
+class PhaseEvent(Event):
+    """One training phase of one task."""
+
+    kind = "phase"
+    task: Count = told("task", "the task, from 0")
+    phase: str = told("phase", "the phase's name")
+    epochs: Count | None = maybe("epochs", "how many epochs it ran")
+    num_trained: Count | None = maybe("trained", "how many numbers it trained")
+    loss: tuple[Number, ...] = told("loss", "the mean loss of each epoch")
+    seconds: Seconds = told("seconds", "how long it took")
+
+
+class TaskEvent(Event):
+    """What was measured after one task, on the test images of the classes seen so far."""
+
+    kind = "task"
+    task: Count = told("task", "the task, from 0")
+    seen: Number = told("accuracy.seen", "accuracy over all classes seen so far, between 0 and 1 as all accuracies")
+    new: Number = told("accuracy.new", "accuracy on the newest task's classes")
+    first: Number = told("accuracy.first", "accuracy on the first task's classes")
+    per_task: tuple[Number, ...] = told("accuracy.per_task", "accuracy on each task so far: a row of the matrix R")
+    capacity_used: Share | None = told(
+        "capacity.used", "share of the coordinates that tasks have claimed", default=None
+    )
+    num_claimed: Count | None = maybe("capacity.claimed", "coordinates that this task claimed")
+    num_free: Count | None = maybe("capacity.free", "coordinates that no task has claimed")
+    diagnosis: Mapping[str, Any] = told("diagnosis", "what the method says about itself, such as updates", default={})
+    learn_seconds: Seconds = told("seconds.learn", "how long learning the task took")
+    evaluate_seconds: Seconds = told("seconds.evaluate", "how long evaluating took")
+    peak_memory: Count | None = told(
+        "memory.peak",
+        "the most bytes taken: by tensors on a GPU during the task, or by the process so far",
+        default=None,
+    )
+    num_stored: Count | None = maybe("parameters.stored", "numbers kept beside the backbone, masks aside")
+    passes_per_image: Count | None = maybe("parameters.passes_per_image", "passes through the backbone for one image")
+
+    @model_validator(mode="after")
+    def _check_row(self) -> "TaskEvent":
+        """Refuse a row of the accuracy matrix that is not of this task."""
+        if len(self.per_task) != self.task + 1:
+            raise ValueError(f"{len(self.per_task)} accuracies after task {self.task}")
+        return self
+
+    @property
+    def seconds(self) -> float:
+        """Time taken to learn and evaluate the task."""
+        return self.learn_seconds + self.evaluate_seconds
+
+
+class NoticeEvent(Event):
+    """Something that the user was told."""
+
+    kind = "notice"
+    task: Count = told("task", "the task, from 0")
+    text: str = told("text", "the sentence")
+
+
+class EndEvent(Event):
+    """The run came to its end."""
+
+    kind = "end"
+    time: Seconds = told("time", "when it ended, in seconds since 1970")
+
+
+EVENTS: dict[str, type[Event]] = {
+    each.kind: each for each in (StartEvent, PhaseEvent, TaskEvent, NoticeEvent, EndEvent)
+}
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """Yield the events of a record; a last line that was cut by a crash is left out."""
+    return events_in(path, read_bytes(path, RunError, REPEAT))
+
+
+def events_in(path: Path, record: bytes) -> Iterator[Event]:
+    """Yield the events of what was read of a record; kinds that this version does not know are left out."""
+    lines = record.rstrip(b"\n").split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            values = json.loads(line)
+            damaged = not isinstance(values, dict)
+        except (ValueError, RecursionError):
+            damaged = True
+        if not damaged:
+            kind = EVENTS.get(str(values.get("event")))
+            if kind is not None:
+                yield _event(kind, path, number, values)
+        elif damaged and number < len(lines):
+            raise RunError(f"line {number} of {path} is damaged; restore the file or repeat the run")
+
+
+def _event(kind: type[Event], path: Path, number: int, values: dict[str, Any]) -> Event:
+    """Check and type one line."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        reason = f"{where}: {problem['msg']}" if where else problem["msg"]
+        raise RunError(f"line {number} of {path} is no valid {kind.kind} event ({reason}); repeat the run") from None
+
+
+def _null_for_nan(value: Any) -> Any:
+    """None in place of what is not a number, which JSON cannot hold."""
+    return None if isinstance(value, float) and math.isnan(value) else value
