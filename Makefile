@@ -11,7 +11,7 @@ $(BIN)/pip install --progress-bar off --constraint constraints.txt --editable '.
 status=$$?; kill $$voice; exit $$status
 endef
 
-.PHONY: install run test test-browser check index docs results wheel help clean
+.PHONY: install run test test-all test-browser check index docs results wheel help clean
 
 help:  ## Say what the targets do
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -21,16 +21,20 @@ install: .venv/installed  ## Make .venv with the package in it
 run: .venv/installed  ## Watch CLARE learn the embedded stream beside three references
 	$(BIN)/clare compare quickdraw --methods clare,finetune,linear,simplecil --out runs/quickdraw
 
-test: .venv/tested  ## Run all tests; skipped ones are named with the reason
+test: .venv/tested  ## Run the tests but the slow ones, in six minutes on two cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not browser and not slow"
+
+test-all: .venv/tested  ## Run all tests; skipped ones are named with the reason
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 test-browser: .venv/tested  ## Drive the pages of `clare serve` and `clare report` with Chromium
 	$(BIN)/python -m pytest tests/browser -m browser
 
-check: .venv/tested  ## Format, lint and types
+check: .venv/tested  ## Format, lint, types, and the rules that the source keeps as text
 	$(BIN)/ruff format --check src tests scripts benchmarks studies examples
 	$(BIN)/ruff check src tests scripts benchmarks studies examples
 	$(BIN)/mypy
+	$(BIN)/python -m pytest --quiet tests/test_imports.py tests/test_repository.py tests/report/test_report_imports.py
 
 index: .venv/installed  ## Write src/clare/index.json, which the listing commands read in place of the code
 	$(BIN)/python scripts/write_index.py

@@ -179,7 +179,6 @@ class Html(HTMLParser):
             self.links.append(values.get("href", ""))
 
 
-@pytest.mark.slow
 def test_the_site_builds_strictly_and_needs_no_network(tmp_path: Path, start_python: StartPython) -> None:
     process = start_python("-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site", cwd=ROOT, fresh=True)
     _, messages = process.communicate()

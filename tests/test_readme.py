@@ -47,7 +47,6 @@ def pictures(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 def test_the_commands_of_the_readme_run(
     pictures: Path, start_python: StartPython, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +80,6 @@ def first_address(server: "subprocess.Popen[str]") -> str:
     raise AssertionError(server.communicate()[1])
 
 
-@pytest.mark.slow
 def test_the_lines_of_python_run(pictures: Path, start_python: StartPython) -> None:
     process = start_python("-c", lines_of_python(), cwd=pictures, fresh=True)
     output, messages = process.communicate()

@@ -263,7 +263,6 @@ def plugin(folder: Path, entries: str) -> str:
 StartPython = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.mark.slow
 def test_another_package_brings_a_method(tmp_path: Path, tiny_preset: Path, start_python: StartPython) -> None:
     code = plugin(tmp_path, "plugged = plugin:Plugged")
     listing, _ = start_python("-c", code, "methods").communicate()

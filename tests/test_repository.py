@@ -53,6 +53,15 @@ def test_the_workflow_runs_on_every_promised_python() -> None:
     assert commands == [["make", "check"], ["make", "test"]]
 
 
+def test_what_runs_on_a_clean_clone_holds_what_the_readme_says() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    assert re.findall(r"^make (\S+)$", script, re.MULTILINE) == ["check", "test-all", "test-browser"]
+    (some,), (every,) = recipe("test"), recipe("test-all")
+    assert some == f'{every} -m "not browser and not slow"'
+    named = re.findall(r"make [a-z-]+", (ROOT / "README.md").read_text())
+    assert {"make run", "make test", "make test-all"} <= set(named)
+
+
 @pytest.mark.parametrize("form", FORMS, ids=lambda path: path.name)
 def test_the_forms_have_what_their_page_needs(form: Path) -> None:
     values = yaml.safe_load(form.read_text())

@@ -168,7 +168,6 @@ main()
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_creation_that_was_killed_is_made_again_by_the_same_command(
     tmp_path: Path, start_python: Callable[..., "subprocess.Popen[str]"], number: int

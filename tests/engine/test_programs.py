@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import tiered
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
@@ -208,7 +209,7 @@ class Watcher(TorchDispatchMode):
 FIXED = [name for name in METHODS if METHODS.get(name).fixed_shapes and not METHODS.get(name).merges_tasks]
 
 
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", tiered(FIXED))
 def test_what_a_recorded_program_uses_stays_in_its_place(
     name: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -248,7 +249,7 @@ def test_what_a_recorded_program_uses_stays_in_its_place(
     assert uses[1] == uses[2]
 
 
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", tiered(FIXED))
 def test_what_is_recorded_can_be_compiled_whole(
     name: str,
     tiny_preset: Path,

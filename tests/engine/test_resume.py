@@ -127,7 +127,6 @@ def kill_when(process: "subprocess.Popen[str]", folder: Path, moment: tuple[int,
     assert process.returncode == -signal.SIGKILL
 
 
-@pytest.mark.slow
 def test_a_killed_process_goes_on(tiny_preset: Path, tmp_path: Path, start_python: StartPython) -> None:
     # Small batches make epochs long enough to be killed within.
     overrides = [*ALIGNED, "stream.train_per_class=40", "method.batch_size=2", "method.epochs=3"]

@@ -60,7 +60,6 @@ def test_a_place_that_cannot_hold_a_run_is_named(tmp_path: Path) -> None:
         working_alone(tmp_path / "file" / "run").__enter__()
 
 
-@pytest.mark.slow
 def test_of_two_processes_one_makes_the_run(tiny_preset: Path, tmp_path: Path, start_python: StartPython) -> None:
     words = command(tiny_preset, tmp_path / "run", 20)
     first = start_python(*words)
@@ -83,7 +82,6 @@ def test_of_two_processes_one_makes_the_run(tiny_preset: Path, tmp_path: Path, s
     assert outcome(tmp_path / "run") == outcome(tmp_path / "straight")
 
 
-@pytest.mark.slow
 def test_a_killed_process_does_not_block(tiny_preset: Path, tmp_path: Path, start_python: StartPython) -> None:
     first = start_python(*command(tiny_preset, tmp_path / "run", 20))
     wait_for(tmp_path / "run" / "checkpoint" / "position.json", first)

@@ -77,7 +77,6 @@ def check_damages(model: Path, damages: Iterable[tuple[str, str, bytes | None]])
     return num_read, num_undone
 
 
-@pytest.mark.slow
 def test_every_loss_is_told(model: Path) -> None:
     kept = [name for name in files_of(model) if name not in ("model.json", read_manifest(model).state["tensors"])]
     assert sorted(Path(name).suffix for name in kept) == [".json", ".json", ".safetensors", ".safetensors"]

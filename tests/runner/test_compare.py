@@ -66,6 +66,7 @@ def test_processes_are_not_started_from_within_a_rank(monkeypatch: pytest.Monkey
         check_processes(2)
 
 
+@pytest.mark.slow
 def test_every_method_runs_with_every_seed(tiny_preset: Path, tmp_path: Path) -> None:
     command = ("compare", tiny_preset, "--methods", "linear,simplecil,clare,joint", "--seeds", "3,4", "--out", tmp_path)
     result = invoke(*command)
@@ -252,8 +253,7 @@ def test_a_failure_in_a_process_of_its_own_is_a_sentence_too(diverging: Path, tm
     assert (out / "report.html").is_file()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_killed_comparison_goes_on(tiny_preset: Path, tmp_path: Path, start_python: StartPython, jobs: str) -> None:
     settings = ["method.epochs=12"]
     out = tmp_path / "out"
@@ -276,7 +276,6 @@ def test_a_killed_comparison_goes_on(tiny_preset: Path, tmp_path: Path, start_py
             assert without_log(outcome(out / straight.name)) == outcome(straight)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_run_that_another_process_is_at_is_waited_for(
     tiny_preset: Path, tmp_path: Path, start_python: StartPython, jobs: str

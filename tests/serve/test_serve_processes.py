@@ -185,7 +185,6 @@ def test_a_server_and_its_child_have_the_file_that_the_command_names(serve: Serv
     assert client.post("/undo").status_code == 200
 
 
-@pytest.mark.slow
 def test_a_server_refuses_over_the_wire_and_ends_politely(serve: Serve, model: Path) -> None:
     limits = ["predict_bytes=100000", "request_seconds=0.5"]
     options = [part for limit in limits for part in ("--limit", limit)]
