@@ -9,7 +9,7 @@ from clare.errors import BackboneError, DataError
 from clare.methods import METHODS as REGISTERED
 from clare.paper.catalogue import METHODS
 from clare.paper.estimate import Costs, Estimator, Measured, measure, run_seconds
-from clare.paper.extent import Extent, TaskExtent, count_all, count_images, task_extents
+from clare.paper.extent import Extent, TaskExtent, count_all, count_images, expect_all, task_extents
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 
@@ -60,6 +60,24 @@ def test_missing_data_are_named_with_a_way_out(tmp_path: Path) -> None:
     )
     assert "`clare data one` says where they come from" in sentence
     assert "--preset quickdraw-20x10" in sentence
+
+
+def test_where_data_are_missing_a_plan_takes_what_is_known_of_them(tmp_path: Path) -> None:
+    def experiment(dataset: str) -> Experiment:
+        return make_experiment("quickdraw", "clare", [f"data.dataset={dataset}", f"data.root={tmp_path}"])
+
+    names = {"here": "quickdraw", "split": "imagenet-a", "whole": "imagenet-r", "train": "omnibenchmark1k"}
+    extents, remarks = expect_all({preset: experiment(dataset) for preset, dataset in names.items()})
+    assert extents == {
+        "here": Extent(200, 16_000, 4_000),
+        "split": Extent(200, 5_981, 1_519),
+        "whole": Extent(200, 24_000, 6_000),
+        "train": Extent(1_000, 168_718, 42_180),
+    }
+    assert [remark.partition(":")[0] for remark in remarks] == ["split", "whole", "train"]
+    assert "known are 200 classes with about 24,000 training and 6,000 test images" in remarks[1]
+    with pytest.raises(DataError, match="the data of own cannot be used"):
+        expect_all({"own": experiment("folder")})
 
 
 def test_a_tree_of_images_is_counted_without_decoding(tmp_path: Path) -> None:
@@ -133,6 +151,10 @@ def test_what_cannot_be_measured_is_unknown(tiny_preset: Path, tmp_path: Path) -
     assert Estimator().seconds(experiment, EXTENT) is None
 
 
-def test_a_backbone_that_is_not_there_is_told_at_once(tiny_preset: Path) -> None:
+def test_a_backbone_that_is_not_there_is_told_at_once_unless_any_will_do(tiny_preset: Path) -> None:
+    experiment = make_experiment(str(tiny_preset), "clare", ["backbone.weights=none.safetensors"])
     with pytest.raises(BackboneError, match="there is no weights file"):
-        measure(make_experiment(str(tiny_preset), "clare", ["backbone.weights=none.safetensors"]))
+        Estimator().seconds(experiment, EXTENT)
+    seconds = Estimator(needs_weights=False).seconds(experiment, EXTENT)
+    assert seconds is not None
+    assert seconds > 0

@@ -60,8 +60,9 @@ def test_figure1_learns_all_classes_as_one_task(tiny_preset: Path, tmp_path: Pat
 
 def test_choices_are_tried_on_validation_images(tiny_preset: Path, tmp_path: Path) -> None:
     request = request_of("table3", tiny_preset, tmp_path, seeds=(3, 4))
-    ((place, by_choice),) = plan_trials(request, {}).items()
+    (place, by_choice), *others = plan_trials(request, {}).items()
     assert place == (str(tiny_preset), "no-capacity")
+    assert [other[0][1] for other in others] == ["no-capacity-start", "no-capacity-literal"]
     runs = [run for same in by_choice.values() for run in same]
     assert len(runs) == 8
     assert {run.experiment.stream.evaluate_on for run in runs} == {"validation"}

@@ -101,9 +101,26 @@ def test_a_plan_runs_nothing(tiny_preset: Path, tmp_path: Path, monkeypatch: pyt
     result = invoke("table3", "--preset", tiny_preset, "--out", tmp_path / "out", "--plan")
     assert result.exit_code == 0, result.output
     assert "w/o capacity-aware (to choose)" in result.output
-    assert "7 of 7 runs are left, about " in result.output
+    assert "17 of 17 runs are left, about " in result.output
     assert "Times are measured: " in result.output
     assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_needs_no_data(tiny_preset: Path, tmp_path: Path) -> None:
+    words = [
+        "--set",
+        "data.dataset=imagenet-r",
+        "--set",
+        f"data.root={tmp_path}",
+        "--set",
+        "backbone.weights=none.safetensors",
+    ]
+    result = invoke("table7", "--preset", tiny_preset, "--out", tmp_path / "out", "--plan", *words)
+    assert result.exit_code == 0, result.output
+    assert "4 of 4 runs are left, about " in result.output
+    assert (
+        "the data are not here; known are 200 classes with about 24,000 training and 6,000 test images" in result.output
+    )
 
 
 def test_a_failing_row_leaves_the_others(tiny_preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

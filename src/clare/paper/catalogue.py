@@ -1,6 +1,6 @@
 """The paper's experiments as data: which rows, on which streams, and what is looked at."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from clare.errors import SettingsError, nearest
@@ -81,6 +81,12 @@ def _variant(key: str, label: str, *overrides: str) -> Row:
     return Row(key, label, "clare", tuple(f"method.{override}" for override in overrides))
 
 
+def _constant(key: str, label: str, *overrides: str) -> Row:
+    """CLARE with a constant share of all coordinates, the best of those that the paper tried."""
+    row = _variant(key, label, "capacity_aware=false", *overrides)
+    return replace(row, choices=tuple(f"method.constant_share={share}" for share in CONSTANT_SHARES))
+
+
 def _shares() -> tuple[Row, ...]:
     """Fine-tuning of the whole backbone, of which only a share is updated, with the rows as it leaves them."""
     return tuple(
@@ -103,13 +109,9 @@ _STUDIES = (
         ABLATION,
         (
             CLARE,
-            Row(
-                "no-capacity",
-                "w/o capacity-aware",
-                "clare",
-                ("method.capacity_aware=false",),
-                tuple(f"method.constant_share={share}" for share in CONSTANT_SHARES),
-            ),
+            _constant("no-capacity", "w/o capacity-aware"),
+            _constant("no-capacity-start", "w/o capacity-aware, moved in the task", "origin=start"),
+            _constant("no-capacity-literal", "w/o capacity-aware, merge as printed", "merge=literal"),
             _variant("one-stage", "w/o two-stage", "two_stage=false"),
         ),
     ),

@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 
 from clare.data import cifar
+from clare.data.catalogue import CATALOGUE
 from clare.data.folders import list_tree
 from clare.data.settings import DRAWINGS, DataSettings
 from clare.data.sources import load_dataset
@@ -13,6 +14,8 @@ from clare.data.stream import task_sizes
 from clare.errors import DataError
 from clare.presets.schema import Experiment
 
+TEST_SHARE = 0.2
+"""Share of a data set's images that are for testing, where nobody says."""
 ALTERNATIVE = "quickdraw-20x10"
 """A preset whose data come with the package."""
 
@@ -47,6 +50,37 @@ def count_images(settings: DataSettings) -> Extent:
         return Extent(len(dataset.classes), len(dataset.train), len(dataset.test))
     train, test = list_tree(root if settings.dataset == "folder" else root / settings.dataset)
     return Extent(len(train.classes), len(train.paths), len(test.paths))
+
+
+def known_extent(settings: DataSettings) -> Extent | None:
+    """Return the size of a data set as its authors and users describe it, nothing where nobody does."""
+    facts = CATALOGUE.get(settings.dataset)
+    if facts is None or facts.num_classes is None or not (facts.num_train or facts.num_images):
+        return None
+    num_train = facts.num_train or round((1 - TEST_SHARE) * (facts.num_images or 0))
+    num_test = facts.num_test or (facts.num_images or round(num_train / (1 - TEST_SHARE))) - num_train
+    return Extent(facts.num_classes, num_train, num_test)
+
+
+def expect_all(experiments: Mapping[str, Experiment]) -> tuple[dict[str, Extent], list[str]]:
+    """Count the images of every preset, or take what is known of them, and say of which the data are not here."""
+    extents: dict[str, Extent] = {}
+    missing: dict[str, Experiment] = {}
+    remarks = []
+    for preset, experiment in experiments.items():
+        try:
+            extents[preset] = count_images(experiment.data)
+        except DataError:
+            known = known_extent(experiment.data)
+            if known is None:
+                missing[preset] = experiment
+                continue
+            extents[preset] = known
+            remarks.append(
+                f"{preset}: the data are not here; known are {known.num_classes:,} classes with about "
+                f"{known.num_train:,} training and {known.num_test:,} test images"
+            )
+    return extents | count_all(missing), remarks
 
 
 def count_all(experiments: Mapping[str, Experiment]) -> dict[str, Extent]:

@@ -14,6 +14,10 @@ from clare.settings import Settings
 DOCUMENT = "paper/paper.toml"
 
 
+Stated = bool | float | str
+"""A setting as the paper's text reads."""
+
+
 class Published(Settings):
     """What the paper prints in one cell of a table; accuracies in percent."""
 
@@ -45,7 +49,7 @@ class Paper(Settings):
     seed: int = Field(description="Seed of the class order.")
     backbone: PaperBackbone = Field(description="The backbone of the tables.")
     backbones: dict[str, str] = Field(description="Names of other backbones, by experiment.")
-    recipe: dict[str, float] = Field(description="Settings of CLARE that its text states, under dotted keys.")
+    recipe: dict[str, Stated] = Field(description="Settings of CLARE as its text reads, under dotted keys.")
     streams: dict[str, PaperStream] = Field(description="The streams, by the names of their presets.")
     numbers: dict[str, dict[str, dict[str, Published]]] = Field(description="Cells by experiment, stream and row.")
     remarks: dict[str, list[str]] = Field(description="What a reader of its numbers should know, by experiment.")
@@ -88,7 +92,23 @@ def has_paper_backbone(paper: Paper, study: str, experiment: Experiment) -> bool
     )
 
 
-def recipe_differences(paper: Paper, experiment: Experiment) -> dict[str, tuple[str, float]]:
+def recipe_differences(paper: Paper, experiment: Experiment) -> dict[str, tuple[str, Stated]]:
     """Return the settings of CLARE in which a run differs from the paper's text: ours, and the paper's."""
-    flat = flatten(experiment.method)
-    return {key: (flat[key], value) for key, value in paper.recipe.items() if key in flat and float(flat[key]) != value}
+    ours = flatten(experiment.method)
+    return {
+        key: (ours[key], stated) for key, stated in paper.recipe.items() if key in ours and differs(ours[key], stated)
+    }
+
+
+def differs(ours: str, stated: Stated) -> bool:
+    """Tell whether a setting, as text, is another one than the paper's."""
+    if isinstance(stated, float):
+        return float(ours) != stated
+    return ours != in_words(stated)
+
+
+def in_words(stated: Stated) -> str:
+    """Return what the paper states as settings are written."""
+    if isinstance(stated, bool):
+        return str(stated).lower()
+    return stated if isinstance(stated, str) else f"{stated:g}"

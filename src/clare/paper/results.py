@@ -9,6 +9,7 @@ from clare.paper.catalogue import Metric, Row, Study
 from clare.paper.paper import (
     Paper,
     Published,
+    Stated,
     has_paper_backbone,
     recipe_differences,
     stream_in_paper,
@@ -59,7 +60,7 @@ class Setting:
     same_backbone: bool
     same_seeds: bool | None
     """Not known of experiments over several seeds, of which the paper gives the spread alone."""
-    recipe: Mapping[str, tuple[str, float]]
+    recipe: Mapping[str, tuple[str, Stated]]
 
     @property
     def is_paper(self) -> bool:

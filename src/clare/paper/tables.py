@@ -9,7 +9,7 @@ from typing import Any
 
 from clare.files import write_json, write_text
 from clare.paper.catalogue import Metric
-from clare.paper.paper import Published
+from clare.paper.paper import Published, in_words
 from clare.paper.results import Cell, Results, Setting, as_values, difference, printed, rounded
 from clare.report.groups import Spread
 from clare.report.provenance import reproduce_command
@@ -143,11 +143,8 @@ def _condition(results: Results, setting: Setting) -> str:
     if setting.same_seeds is False:
         parts.append(f"other seeds than the paper's {paper.seed}")
     if setting.recipe:
-        changed = ", ".join(f"{key} {ours} ({theirs:g})" for key, (ours, theirs) in setting.recipe.items())
-        parts.append(f"settings of CLARE other than in the paper's text: {changed}")
-    strategy = setting.experiment.method["head"]["strategy"]
-    if strategy != "trained":
-        parts.append(f"{strategy} rows in the classifier, where the text reads as rows that are trained")
+        changed = ", ".join(f"{key} {ours} ({in_words(theirs)})" for key, (ours, theirs) in setting.recipe.items())
+        parts.append(f"settings of CLARE other than the paper's text reads: {changed}")
     compared = "" if setting.is_paper else "; our numbers and the paper's are not subtracted from each other"
     return f"{name}: {'; '.join(parts)}{compared}."
 

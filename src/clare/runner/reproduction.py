@@ -14,7 +14,7 @@ from clare.metrics.summary import summarise
 from clare.paper import efficiency, figure1
 from clare.paper.catalogue import find_study
 from clare.paper.estimate import Estimator
-from clare.paper.extent import Extent, count_all
+from clare.paper.extent import Extent, count_all, expect_all
 from clare.paper.latency import measure_latencies
 from clare.paper.paper import Published, read_paper
 from clare.paper.plan import (
@@ -59,10 +59,13 @@ def reproduce_command(console: Console, wish: Wish, num_processes: int, only_pla
     """Plan, run and write an experiment, and return what failed."""
     check_processes(num_processes)
     request = _request(wish, num_processes)
-    extents = count_all({preset: request.base(preset) for preset in request.presets})
+    bases = {preset: request.base(preset) for preset in request.presets}
+    extents, remarks = expect_all(bases) if only_plan else (count_all(bases), [])
     trials = plan_trials(request, extents)
-    show_plan(console, request, extents, trials, num_processes)
+    show_plan(console, request, extents, trials, num_processes, Estimator(needs_weights=not only_plan))
     if only_plan:
+        for remark in remarks:
+            console.print(remark, soft_wrap=True, highlight=False)
         return []
     choices, reasons = run_trials(console, trials, num_processes)
     planned = plan_runs(request, extents, {place: choice.chosen for place, choice in choices.items()})
@@ -112,6 +115,7 @@ def show_plan(
     extents: Mapping[str, Extent],
     trials: Mapping[Place, Mapping[str, Sequence[Run]]],
     num_processes: int,
+    estimator: Estimator,
 ) -> None:
     """Say which runs there are, which are done, and how long the others will take on this device."""
     settled = {place: _settled(by_choice) for place, by_choice in trials.items()}
@@ -127,7 +131,7 @@ def show_plan(
     if not is_first_rank():
         return
     with console.status("measuring a few steps of each method on this device"):
-        seconds = _estimates(entries, extents, done)
+        seconds = _estimates(entries, extents, done, estimator)
     console.print(to_rich(plan_sheet(request, entries, done, seconds)))
     console.print(plan_words(entries, done, seconds, num_processes), soft_wrap=True, highlight=False)
 
@@ -145,21 +149,22 @@ def score_of(run: Run) -> Score:
     return figures["final_accuracy"] or 0.0, figures["average_accuracy"] or 0.0
 
 
-def _estimates(entries: Sequence[Entry], extents: Mapping[str, Extent], done: set[Path]) -> dict[Path, float | None]:
+def _estimates(
+    entries: Sequence[Entry], extents: Mapping[str, Extent], done: set[Path], estimator: Estimator
+) -> dict[Path, float | None]:
     """Estimate every run that is not done: as long as a finished one of its method and preset took, or by measuring."""
     runs = unique([run for entry in entries for run in entry.runs])
     known: dict[tuple[str, str], float] = {}
     for run in runs:
         if run.folder in done:
             known[run.preset, run.experiment.method_name] = summarise(read_run(run.folder))["seconds"]
-    # Several ranks cannot measure what one of them does alone.
-    estimator = None if "LOCAL_RANK" in os.environ else Estimator()
     seconds: dict[Path, float | None] = {}
     for run in runs:
         if run.folder in done:
             continue
         seconds[run.folder] = known.get((run.preset, run.experiment.method_name))
-        if seconds[run.folder] is None and estimator is not None:
+        # Several ranks cannot measure what one of them does alone.
+        if seconds[run.folder] is None and "LOCAL_RANK" not in os.environ:
             seconds[run.folder] = estimator.seconds(run.experiment, extents[run.preset])
     return seconds
 
