@@ -1,5 +1,7 @@
 """The table that is written by hand holds what was measured."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -29,3 +31,25 @@ def test_what_clare_plus_reaches(table: Any, study: Any, stream: str) -> None:
     assert cells[0] != "-"
     line = f"| {study.titles[stream]} | {' | '.join(cells)} |\n"
     assert line in (ROOT / "docs/methods/clare-plus.md").read_text()
+
+
+GAIN = ROOT / "studies/vits14-112/gain"
+COLUMNS = ("cub200-50x4", "cifar100-50x2")
+
+
+def measured_gain(stream: str, regime: str) -> str:
+    """Return the cell of a stream and regime: each accuracy, and the rate where something was trained."""
+    found = [json.loads(path.read_text()) for path in sorted((GAIN / stream / regime).glob("*.json"))]
+    cells = []
+    for one in sorted(found, key=lambda result: float(result["rate"])):
+        assert (one["stream"], one["regime"], one["evaluate_on"]) == (stream, regime, "validation")
+        cells.append(f"{100 * one['final_accuracy']:.1f}" + (f" ({one['rate']:g})" if one["rate"] else ""))
+    return ", ".join(cells) or "-"
+
+
+def test_what_training_can_gain() -> None:
+    text = (GAIN / "README.md").read_text()
+    rows = re.findall(r"^\| .*\(`([a-z-]+)`\) \| (.*) \| (.*) \|$", text, re.MULTILINE)
+    assert len(rows) == 7
+    for regime, *cells in rows:
+        assert cells == [measured_gain(stream, regime) for stream in COLUMNS], regime
