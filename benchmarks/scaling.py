@@ -45,6 +45,7 @@ from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.methods.clare import Clare, ClareSettings
+from clare.methods.state import snapshot_of
 from clare.model.folder import save_model
 
 HEADS = ("prototype", "aligned")
@@ -158,7 +159,7 @@ class Run:
         learnt = Reading.now()
         self.evaluate(index, self.conditions.images_per_evaluation)
         evaluated = Reading.now()
-        self.folder.advance(self.method.snapshot())
+        self.folder.advance(snapshot_of(self.method))
         aligning = self.clock.alignment or learnt
         return {
             "learn": aligning.wall - started.wall,
@@ -218,7 +219,7 @@ def measure_stream(num_tasks: int, head: str, conditions: Conditions) -> dict[st
             "flat_processor": flatness([task["learn_processor"] for task in seconds]),
             "evaluation_seconds_per_1000_images": round(evaluation * 1000 / NUM_FINAL_IMAGES, 3),
             "memory_mb": memory_figures(before, peaks),
-            "checkpoint_bytes": checkpoint_parts(run.method.snapshot().tensors),
+            "checkpoint_bytes": checkpoint_parts(snapshot_of(run.method).tensors),
             "model_folder_bytes": sum(file.stat().st_size for file in (Path(folder) / "model").iterdir()),
             "task_start_snapshot_bytes": start_of_task.stat().st_size,
             "free_share": round(run.method.ledger.num_free / run.method.ledger.num_coordinates, 4),

@@ -9,6 +9,7 @@ import torch
 import clare
 from clare.backbones.vit import BackboneSettings, build_embedded
 from clare.errors import ClareError, DataError, ModelError, SettingsError
+from clare.methods.state import learnt_tensors
 
 TINY = BackboneSettings(weights="random", architecture={"embed_dim": 24, "depth": 2, "num_heads": 2})
 QUICK = {"epochs": 4, "probe_epochs": 2, "learning_rate": 0.1}
@@ -74,7 +75,7 @@ def test_a_backbone_built_by_hand_must_be_given_again(taught: clare.Learner, tmp
 
 
 def test_refuses_what_it_cannot_learn_and_stays_as_it_was(taught: clare.Learner) -> None:
-    before = {name: tensor.clone() for name, tensor in taught.method.tensors().items()}
+    before = {name: tensor.clone() for name, tensor in learnt_tensors(taught.method).items()}
     for dataset, message in (
         (drawings(["cat"], seed=7), "learnt before"),
         ({}, "no images"),
@@ -84,7 +85,7 @@ def test_refuses_what_it_cannot_learn_and_stays_as_it_was(taught: clare.Learner)
     ):
         with pytest.raises(ClareError, match=message):
             taught.learn(dataset)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in taught.method.tensors().items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in learnt_tensors(taught.method).items())
 
 
 def test_says_what_is_wrong_with_a_learner_that_cannot_be_made(tmp_path: Path) -> None:

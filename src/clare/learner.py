@@ -22,7 +22,7 @@ from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.errors import DataError, ModelError
 from clare.methods import METHODS
-from clare.methods.base import Method
+from clare.methods.base import Method, prepare
 from clare.model.beginning import no_model_without_lesson
 from clare.model.folder import build_model, read_manifest, read_model, save_model
 from clare.model.lock import writing
@@ -49,7 +49,7 @@ class Learner:
         settings = build_settings(EngineSettings, {"device": device}, "")
         ranks = Ranks(settings)
         if not method.tasks:
-            method.prepare(None, 0)
+            prepare(method, None, 0)
         self.method = method.to(ranks.device)
         self.backbone = backbone
         built = Transforms(transforms, backbone.mean, backbone.std)

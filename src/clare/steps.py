@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from clare.seeds import generator_at
 from clare.sparse.update import PenaltyForm
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -188,10 +189,15 @@ Choosing = Generator[Step, Result, Tensor]
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What a method is told about a task: its place in the sequence and the names of its classes."""
+    """What a method is told about a task: its place among all, the names of its classes, and the method's seed."""
 
     index: int
     classes: tuple[str, ...] = field(default=())
+    seed: int = 0
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """Return the random source for one purpose within the task."""
+        return generator_at(self.seed, self.index, purpose)
 
 
 def answered(steps: Learning, collected: Result) -> Learning:

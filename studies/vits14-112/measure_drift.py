@@ -26,7 +26,7 @@ from clare.engine.context import Context, Silence
 from clare.engine.evaluate import accuracies, evaluate
 from clare.engine.run import environment, load_data, make_transforms, start_ranks
 from clare.errors import ModelError, RunError
-from clare.methods.base import METHODS
+from clare.methods.base import METHODS, prepare
 from clare.methods.clare import Clare
 from clare.model.folder import load_model
 from clare.presets.schema import Experiment
@@ -68,7 +68,7 @@ def renewed_accuracy(scene: Scene, values: Tensor) -> list[float]:
     backbone = load_backbone(experiment.backbone)
     method = METHODS.get(experiment.method_name)(backbone, experiment.method_settings(), experiment.seed)
     assert isinstance(method, Clare)
-    method.prepare(len(stream.tasks), max(len(task.classes) for task in stream.tasks))
+    prepare(method, len(stream.tasks), max(len(task.classes) for task in stream.tasks))
     method.to(scene.context.ranks.device)
     method.adapter.values.copy_(values)
     for task in stream.tasks:

@@ -11,7 +11,7 @@ from torch import Tensor
 from clare.backbones.looks import enlarged_middle, looks_at
 from clare.backbones.vit import Backbone
 from clare.errors import SettingsError
-from clare.methods.base import METHODS, Method
+from clare.methods.base import METHODS, Method, passes_per_image
 from clare.settings import build_settings
 
 SIZE = 28
@@ -68,8 +68,8 @@ def test_an_image_is_counted_and_classified_by_the_mean_over_its_looks(
 
 
 def test_passes_are_counted_for_each_look(tiny_backbone: Callable[..., Backbone]) -> None:
-    assert make(tiny_backbone(), "clare", read_looks=3).passes_per_image == 3
-    assert make(tiny_backbone(), "aper-adapter", read_looks=3).passes_per_image == 6
+    assert passes_per_image(make(tiny_backbone(), "clare", read_looks=3)) == 3
+    assert passes_per_image(make(tiny_backbone(), "aper-adapter", read_looks=3)) == 6
 
 
 @pytest.mark.parametrize("name", ["l2p", "ease", "full-finetune"])

@@ -13,6 +13,7 @@ from own_worlds import answers, content, drawings, new_model, taught_model, tiny
 from clare.classifier.taught import TaughtModel
 from clare.classifier.teaching import features_of
 from clare.errors import ClareError, DataError, ModelError
+from clare.methods.state import learnt_tensors
 from clare.model.folder import read_manifest, state_bytes
 from clare.model.records import ClassInfo, class_reports
 
@@ -173,10 +174,10 @@ def test_how_many_states_are_kept_is_a_setting(tmp_path: Path) -> None:
 
 def test_quick_lessons_claim_nothing(tmp_path: Path) -> None:
     model = taught_model(tmp_path)
-    before = model.method.tensors()["adapter.values"].clone()
+    before = learnt_tensors(model.method)["adapter.values"].clone()
     capacity = model.capacity
     model.teach(drawings("tram", "bike"), mode="quick")
-    assert torch.equal(model.method.tensors()["adapter.values"], before)
+    assert torch.equal(learnt_tensors(model.method)["adapter.values"], before)
     assert model.capacity is not None
     assert capacity is not None
     assert model.capacity.num_free == capacity.num_free

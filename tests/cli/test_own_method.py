@@ -46,7 +46,7 @@ def test_the_method_of_the_page_keeps_every_promise(averaged: str) -> None:
     assert result.exit_code == 0, result.output
     assert "every promise is kept" in result.output
     assert "broken" not in result.output
-    assert result.output.count("kept ") == 13
+    assert result.output.count("kept ") == 12
     assert result.output.count("does not apply") == 1
 
 
@@ -138,15 +138,19 @@ def test_its_settings_are_shown(averaged: str) -> None:
 
 
 BROKEN = """
-from clare.methods.simplecil import SimpleCil
+from pydantic import Field
+
+from clare.methods.simplecil import SimpleCil, SimpleCilSettings
+
+
+class BrokenSettings(SimpleCilSettings):
+    rate: float = Field(1.0, gt=0, le=1)
 
 
 class Broken(SimpleCil):
     name = "broken"
-    summary = "answers well and forgets to keep its promises"
-
-    def check_new(self, classes):
-        pass
+    summary = "answers well and forgets to explain its setting"
+    settings_type = BrokenSettings
 """
 
 
@@ -157,9 +161,9 @@ def test_a_broken_promise_is_told_with_its_reason(tmp_path: Path) -> None:
     assert result.exit_code == 1
     lines = [line for line in result.output.splitlines() if line.startswith("broken")]
     (line,) = lines
-    words = "a class learnt before is refused: it learns the class 'class 00' twice"
+    words = "every setting is typed explained and bounded: the setting 'rate' has no description"
     assert line.split(maxsplit=1)[1] == words
-    assert "1 of 14 promises is broken" in result.output
+    assert "1 of 13 promises is broken" in result.output
 
 
 def test_a_method_that_cannot_be_found_is_not_checked() -> None:

@@ -48,7 +48,7 @@ def test_tasks_of_different_sizes_weigh_by_their_images() -> None:
 class ByBrightness(SimpleCil):
     """Answers with the class whose number is the image's brightness, so that every answer is known."""
 
-    def fixed_features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return the features of a class, one-hot in the place of the image's brightness."""
         brightness = ((images.mean(dim=(1, 2, 3)) + 1) / 2 * 255).round().long()
         return torch.nn.functional.one_hot(brightness, self.head.num_features).float()

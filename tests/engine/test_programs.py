@@ -22,9 +22,11 @@ from clare.engine.ranks import Ranks
 from clare.engine.step import TrainStep
 from clare.errors import SettingsError
 from clare.methods import METHODS
-from clare.methods.base import Method
+from clare.methods.base import Method, prepare
 from clare.methods.clare import Clare, ClareSettings
 from clare.methods.clare_plus import ClarePlus, ClarePlusSettings
+from clare.methods.protocols import GrowsFeatures, LearnsAllAtOnce
+from clare.methods.state import learnt_tensors
 from clare.presets.load import make_experiment
 from clare.steps import Phase
 
@@ -84,7 +86,7 @@ def learnt(
     method.head.reserve(max(len(task.classes) for task in stream.tasks))
     for task in stream.tasks:
         learn_task(context, method, task, NoJournal())
-    return method.tensors(), predict_logits(context, method, stream.test)
+    return learnt_tensors(method), predict_logits(context, method, stream.test)
 
 
 @pytest.mark.parametrize("mode", ["graph", "fused"])
@@ -124,8 +126,8 @@ def test_a_loss_that_gets_more_room_is_recorded_anew(
     recordings: list[str], context: Callable[..., Context], tiny_backbone: Callable[..., Backbone], tiny_stream: Any
 ) -> None:
     run = context(compile="graph", eval_batch_size=32)
-    method = ClarePlus(tiny_backbone(), ClarePlusSettings.model_validate(SETTINGS), 0)
-    method.prepare(None, 2)
+    method = ClarePlus(tiny_backbone(), ClarePlusSettings.model_validate({**SETTINGS, "contrast": "seen"}), 0)
+    prepare(method, None, 2)
     for task in tiny_stream(num_tasks=3).tasks:
         learn_task(run, method, task, NoJournal())
     # There is no room for earlier rows at first, and then for four, which the third task fills.
@@ -206,7 +208,9 @@ class Watcher(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-FIXED = [name for name in METHODS if METHODS.get(name).fixed_shapes and not METHODS.get(name).merges_tasks]
+FIXED = [
+    name for name in METHODS if METHODS.get(name).fixed_shapes and not issubclass(METHODS.get(name), LearnsAllAtOnce)
+]
 
 
 @pytest.mark.parametrize("name", tiered(FIXED))
@@ -220,7 +224,7 @@ def test_what_a_recorded_program_uses_stays_in_its_place(
 ) -> None:
     stream, run = tiny_stream(), context()
     method = METHODS.get(name)(tiny_backbone(), make_experiment(str(tiny_preset), name).method_settings(), 0)
-    method.prepare(len(stream.tasks), 2)
+    prepare(method, len(stream.tasks), 2)
     losses: list[Callable[[Tensor, Tensor], Tensor]] = []
     train_step = run.programs.train_step
 
@@ -235,7 +239,7 @@ def test_what_a_recorded_program_uses_stays_in_its_place(
         losses.clear()
         learn_task(run, method, task, NoJournal())
         programs: dict[str, Callable[[], Tensor]] = {}
-        if not method.features_grow:
+        if not isinstance(method, GrowsFeatures):
             programs["features"] = lambda: method.features(images)
         # A loss on drawn features is never recorded.
         if losses and task.index > 0:
@@ -259,7 +263,7 @@ def test_what_is_recorded_can_be_compiled_whole(
 ) -> None:
     stream, run = tiny_stream(num_tasks=2), context()
     method = METHODS.get(name)(tiny_backbone(), make_experiment(str(tiny_preset), name).method_settings(), 0)
-    method.prepare(len(stream.tasks), 2)
+    prepare(method, len(stream.tasks), 2)
     for task in stream.tasks:
         learn_task(run, method, task, NoJournal())
     torch._dynamo.reset()

@@ -17,7 +17,7 @@ from clare.engine.context import Silence
 from clare.engine.folder import RunFolder
 from clare.engine.run import run_experiment
 from clare.errors import DataError, RunError
-from clare.methods.base import Snapshot
+from clare.methods.state import Snapshot
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 from clare.report.record import read_run

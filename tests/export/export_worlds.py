@@ -17,7 +17,7 @@ from clare.export.export_check import Pictures
 from clare.export.export_source import Source
 from clare.files import write_tensors
 from clare.methods import METHODS
-from clare.methods.base import Method
+from clare.methods.base import Method, prepare
 from clare.model.folder import save_model
 from clare.model.records import Change, ClassInfo
 from clare.presets.load import make_experiment
@@ -40,7 +40,7 @@ def source_of(
     backbone = load_backbone(experiment.backbone)
     method = METHODS.get(name)(backbone, experiment.method_settings(), 0)
     tasks = stream.tasks[:num_tasks]
-    method.prepare(len(stream.tasks), max(len(task.classes) for task in tasks))
+    prepare(method, len(stream.tasks), max(len(task.classes) for task in tasks))
     for task in tasks:
         learn_task(context, method, task, NoJournal())
     return facts(method, backbone, GREY)

@@ -20,7 +20,7 @@ from clare.export.export_check import Agreement
 from clare.export.export_source import Source
 from clare.export.onnx_export import check_size, export_onnx, onnx_packages, run_onnx
 from clare.methods import METHODS
-from clare.methods.base import MethodSettings
+from clare.methods.base import MethodSettings, bare_features
 from clare.methods.finetune import FineTune
 from clare.testing import world
 
@@ -150,9 +150,9 @@ class Peeking(FineTune):
 
     name = "peeking"
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return other features for bright images."""
-        return self.bare_features(images if images.mean().item() > 0.5 else -images)
+        return bare_features(self, images if images.mean().item() > 0.5 else -images)
 
 
 def test_a_method_that_onnx_cannot_express_says_so(

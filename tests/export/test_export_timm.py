@@ -11,7 +11,6 @@ from export_worlds import answers, colour_backbone, pictures_of, saved_colour_mo
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.errors import ModelError
@@ -131,14 +130,18 @@ class Mirrored(FineTune):
 
     name = "mirrored"
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return the features of mirrored images."""
         return super().features(images.flip(3))
 
 
-def test_a_method_of_ones_own_with_other_features_is_refused(tiny_backbone: Callable[..., Backbone]) -> None:
-    with pytest.raises(ModelError, match="the method mirrored is neither one adapter nor"):
-        portable_tensors(Mirrored(tiny_backbone(), FineTune.settings_type(), 0))
+def test_a_method_of_ones_own_with_other_features_is_refused(
+    make: Callable[..., Source], tiny_stream: Callable[..., Stream]
+) -> None:
+    source = make("finetune")
+    source.method.__class__ = Mirrored
+    with pytest.raises(ModelError, match=r"the export's logits differ by .*; it was not written"):
+        export_timm(source, pictures_of(tiny_stream()))
 
 
 def test_weights_from_a_file_are_asked_for_and_checked(tmp_path: Path) -> None:

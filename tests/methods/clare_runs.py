@@ -15,6 +15,7 @@ from clare.engine.learn import learn_task
 from clare.methods._shared.adapted import AdaptedMethod
 from clare.methods.base import Method
 from clare.methods.clare import Clare, ClareSettings
+from clare.methods.state import learnt_tensors, structure_of
 from clare.steps import Learning, Phase, Step, TaskInfo
 
 # Strong decay and momentum, so that whatever a mask does not hold would move.
@@ -50,9 +51,9 @@ def all_bits(method: Method) -> dict[str, Any]:
     """Return everything that a method has learnt, in a form that compares to the bit."""
     tensors = {
         name: bits(tensor) if tensor.is_floating_point() else tensor.tolist()
-        for name, tensor in method.tensors().items()
+        for name, tensor in learnt_tensors(method).items()
     }
-    return {"structure": method.structure(), **tensors}
+    return {"structure": structure_of(method), **tensors}
 
 
 def mask_of(method: Clare, task: int) -> Tensor:

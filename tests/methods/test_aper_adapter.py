@@ -14,9 +14,12 @@ from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.evaluate import evaluate
-from clare.engine.passes import FixedFeatures
+from clare.engine.passes import FeatureCache
 from clare.errors import SettingsError
 from clare.methods.aper_adapter import Aper, AperSettings
+from clare.methods.base import passes_per_image
+from clare.methods.protocols import capacity_of
+from clare.methods.state import learnt_tensors
 from clare.settings import build_settings
 from clare.steps import Phase
 from clare.tuners.scale_shift import places
@@ -110,7 +113,7 @@ def test_the_tuner_moves_in_the_first_task_and_never_again(
         learn_tasks(context(train="affine"), method, [task])
         assert bits(values) == tuned
         assert bits(method.head.rows[:2]) == rows
-    assert not any(name.startswith("backbone.") for name in method.tensors())
+    assert not any(name.startswith("backbone.") for name in learnt_tensors(method))
 
 
 def test_features_are_bare_then_tuned_and_rows_their_class_means(
@@ -131,8 +134,8 @@ def test_features_are_bare_then_tuned_and_rows_their_class_means(
     torch.testing.assert_close(method.head.rows.detach(), torch.stack(means), rtol=1e-5, atol=1e-6)
     predicted, target, _ = evaluate(run, method, stream, 2)
     assert torch.equal(predicted, target)
-    assert method.passes_per_image == 2
-    assert method.capacity() is None
+    assert passes_per_image(method) == 2
+    assert capacity_of(method) is None
 
 
 def test_the_cosine_is_one_over_both_halves(tiny_backbone: MakeBackbone) -> None:
@@ -146,22 +149,22 @@ def test_the_cosine_is_one_over_both_halves(tiny_backbone: MakeBackbone) -> None
 def test_an_image_is_looked_at_once_for_all_evaluations(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
 ) -> None:
-    stream, run, method, kept = tiny_stream(), context(), make_aper(tiny_backbone()), FixedFeatures()
-    assert method.fixed_version is None
+    stream, run, method, kept = tiny_stream(), context(), make_aper(tiny_backbone()), FeatureCache()
+    assert method.features_version is None
     seen: list[int] = []
-    fixed_features = method.fixed_features
+    features = method.features
 
     def counted(images: Tensor) -> Tensor:
         seen.append(len(images))
-        return fixed_features(images)
+        return features(images)
 
     for task in stream.tasks:
         learn_tasks(run, method, [task])
-        method.fixed_features = counted  # type: ignore[method-assign]
+        method.features = counted  # type: ignore[method-assign]
         with_kept, _, _ = evaluate(run, method, stream, task.index, kept)
-        method.fixed_features = fixed_features  # type: ignore[method-assign]
+        method.features = features  # type: ignore[method-assign]
         assert torch.equal(with_kept, evaluate(run, method, stream, task.index)[0])
-        assert method.fixed_version == 0
+        assert method.features_version == 0
     assert sum(seen) == len(stream.test.labels)
 
 

@@ -12,6 +12,7 @@ from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.evaluate import evaluate
+from clare.methods.state import restore, snapshot_of
 from clare.sparse.select import budget_of, select_top
 from clare.steps import Notice
 
@@ -190,12 +191,12 @@ def test_a_snapshot_brings_everything_back(
     tasks = tiny_stream().tasks
     method, other = make_clare(tiny_backbone()), make_clare(tiny_backbone())
     learn(context(), method, tasks[:2])
-    snapshot = method.snapshot()
+    snapshot = snapshot_of(method)
     saved = all_bits(method)
     learn(context(), method, tasks[2:])
     straight = all_bits(method)
-    method.restore(snapshot)
-    other.restore(replace(snapshot, tensors=dict(snapshot.tensors)))
+    restore(method, snapshot)
+    restore(other, replace(snapshot, tensors=dict(snapshot.tensors)))
     assert all_bits(method) == all_bits(other) == saved
     for resumed in (method, other):
         learn(context(), resumed, tasks[2:])

@@ -17,6 +17,7 @@ from clare.engine.context import Context, Silence
 from clare.engine.folder import RunFolder
 from clare.engine.run import run_experiment
 from clare.methods.finetune import FineTune
+from clare.methods.protocols import diagnosis_of
 from clare.methods.simplecil import SimpleCil
 from clare.presets.load import make_experiment
 from clare.report.record import read_run
@@ -62,18 +63,17 @@ def test_nothing_is_said_about_movement_where_none_was_scored(
 def test_an_empty_pool_tells_nothing_of_the_task_before(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
 ) -> None:
-    method = make_clare(tiny_backbone(), sparsity=0.0, learning_rate=0.005)
-    method.adapter.movement = lambda: torch.ones(440)  # type: ignore[method-assign]
+    method = make_clare(tiny_backbone(), sparsity=0.0, learning_rate=0.005, select_unmoved=True)
     first, second, _ = tiny_stream().tasks
     learn(context(), method, [first])
-    assert method.diagnosis()["movement"]["threshold"] == 1
+    assert method.diagnosis()["movement"]["threshold"] == 0
     learn(context(), method, [second])
     assert method.diagnosis() == {"claimed_per_block": [0, 0], "coordinates_per_block": 220}
 
 
 def test_other_methods_have_nothing_to_say(tiny_backbone: MakeBackbone) -> None:
     for kind in (FineTune, SimpleCil):
-        assert kind(tiny_backbone(), kind.settings_type(), 0).diagnosis() == {}
+        assert diagnosis_of(kind(tiny_backbone(), kind.settings_type(), 0)) == {}
 
 
 def diagnoses(folder: Path) -> list[dict[str, Any]]:

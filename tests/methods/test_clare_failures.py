@@ -50,11 +50,9 @@ def test_an_exhausted_pool_is_said_once_and_the_head_goes_on(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, mask: str, two_stage: bool
 ) -> None:
     stream, listener = tiny_stream(), Listener()
-    method = make_clare(
-        tiny_backbone(), sparsity=0.0, learning_rate=0.005, mask=mask, two_stage=two_stage, head={"strategy": "trained"}
-    )
-    # All coordinates count as moved, so that the first task takes every one of them.
-    method.adapter.movement = lambda: torch.ones(440)  # type: ignore[method-assign]
+    recipe = {"learning_rate": 0.005, "two_stage": two_stage, "head": {"strategy": "trained"}}
+    # Unmoved coordinates count too, so that the first task takes every one of them.
+    method = make_clare(tiny_backbone(), sparsity=0.0, select_unmoved=True, mask=mask, **recipe)
     moments = watch(method)
     run = context(listener=listener)
     learn(run, method, stream.tasks[:1])

@@ -11,7 +11,9 @@ from clare_runs import CLARE_RECIPE, bits, learn, make_clare, watch
 from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
+from clare.methods.base import prepare
 from clare.methods.clare_plus import ClarePlus, ClarePlusSettings
+from clare.methods.state import learnt_tensors
 from clare.steps import Collect, Pass, Phase, TaskInfo
 
 MakeBackbone = Callable[..., Backbone]
@@ -129,9 +131,9 @@ def test_images_are_swept_twice_and_the_rows_are_those_of_a_third_sweep(
 
 def test_room_for_all_rows_is_made_before_the_first_task(tiny_backbone: MakeBackbone) -> None:
     method = make_plus(tiny_backbone(), contrast="seen")
-    method.prepare(5, 3)
+    prepare(method, 5, 3)
     assert method.contrast.rows.shape[0] == 15
-    assert not any(name.startswith(("contrast", "anchor", "hold")) for name in method.tensors())
+    assert not any(name.startswith(("contrast", "anchor", "hold")) for name in learnt_tensors(method))
 
 
 def test_rows_learn_alone_first(context: MakeContext, tiny_backbone: MakeBackbone, tiny_stream: MakeStream) -> None:

@@ -16,6 +16,7 @@ from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.optim import scheduled_rate
 from clare.errors import SettingsError
+from clare.methods.base import prepare
 from clare.methods.coda_prompt import (
     CodaPrompt,
     CodaPromptSettings,
@@ -23,6 +24,7 @@ from clare.methods.coda_prompt import (
     distance_from_orthonormal,
     orthonormal_rows,
 )
+from clare.methods.state import restore, snapshot_of
 from clare.steps import Phase, Result, Solve, TaskInfo
 
 MakeBackbone = Callable[..., Backbone]
@@ -162,7 +164,7 @@ def test_components_start_orthogonal_and_old_ones_stay_to_the_bit(
 
 def fresh_components(method: CodaPrompt, index: int, classes: tuple[str, ...]) -> Result:
     """Return the components that a task would start from, and leave the method as it was."""
-    before = method.snapshot()
+    before = snapshot_of(method)
     learning = method.learn(TaskInfo(index, classes))
     step = next(learning)
     assert isinstance(step, Solve)
@@ -170,7 +172,7 @@ def fresh_components(method: CodaPrompt, index: int, classes: tuple[str, ...]) -
     assert isinstance(learning.send(fresh), Phase)
     for name, part in method.components().items():
         assert torch.equal(part[:, 4 * index : 4 * index + 4], fresh[name])
-    method.restore(before)
+    restore(method, before)
     return fresh
 
 
@@ -224,8 +226,8 @@ def test_what_does_not_fit_is_refused(tiny_backbone: MakeBackbone, settings: dic
 def test_components_are_shared_among_the_tasks_of_the_stream(tiny_backbone: MakeBackbone) -> None:
     method = make_coda(tiny_backbone(), num_blocks=2, num_components=10, prefix_length=3)
     with pytest.raises(SettingsError, match=r"coda-prompt keeps a slot for every task.*`method\.num_tasks`"):
-        method.prepare(None, 2)
-    method.prepare(3, 2)
+        prepare(method, None, 2)
+    prepare(method, 3, 2)
     assert method.per_task == 3
     assert method.keys.shape == method.attentions.shape == (2, 9, 24)
     assert method.prompts.shape == (2, 9, 2 * 3 * 24)

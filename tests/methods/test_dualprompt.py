@@ -16,7 +16,9 @@ from clare.engine.context import Context
 from clare.engine.passes import predict_logits
 from clare.errors import ModelError, SettingsError
 from clare.methods._shared.prompted import cosines
+from clare.methods.base import prepare
 from clare.methods.dualprompt import DualPrompt, DualPromptSettings
+from clare.methods.state import learnt_tensors
 from clare.steps import TaskInfo
 
 MakeBackbone = Callable[..., Backbone]
@@ -170,17 +172,17 @@ def test_more_blocks_than_the_backbone_has_are_refused(
 def test_the_number_of_tasks_comes_from_the_stream_or_the_settings(tiny_backbone: MakeBackbone) -> None:
     unknown = make_dualprompt(tiny_backbone(), **SMALL)
     with pytest.raises(SettingsError, match=r"dualprompt keeps a slot for every task.*set `method\.num_tasks`"):
-        unknown.prepare(None, 2)
-    unknown.prepare(3, 2)
+        prepare(unknown, None, 2)
+    prepare(unknown, 3, 2)
     assert unknown.experts.shape == (3, 1, 2, 5, 24)
     assert unknown.keys.shape == (3, 24)
     known = make_dualprompt(tiny_backbone(), **SMALL, num_tasks=4)
     experts = known.experts
     for num_tasks in (None, 3, 4):
-        known.prepare(num_tasks, 2)
+        prepare(known, num_tasks, 2)
         assert known.experts is experts
     with pytest.raises(SettingsError, match=r"`method\.num_tasks` is 4, but the stream has 5 tasks; set it to 5"):
-        known.prepare(5, 2)
+        prepare(known, 5, 2)
 
 
 def test_a_task_too_many_is_refused_and_the_method_stays(
@@ -188,10 +190,10 @@ def test_a_task_too_many_is_refused_and_the_method_stays(
 ) -> None:
     method, tasks = make_dualprompt(tiny_backbone(), **SMALL, num_tasks=2), tiny_stream().tasks
     learn(context(), method, tasks[:2])
-    before = {name: bits(tensor) for name, tensor in method.tensors().items() if tensor.is_floating_point()}
+    before = {name: bits(tensor) for name, tensor in learnt_tensors(method).items() if tensor.is_floating_point()}
     with pytest.raises(ModelError, match=r"room for 2 tasks .* `method\.num_tasks` to 3 or more"):
         learn(context(), method, tasks[2:])
-    assert {name: bits(tensor) for name, tensor in method.tensors().items() if name in before} == before
+    assert {name: bits(tensor) for name, tensor in learnt_tensors(method).items() if name in before} == before
     with pytest.raises(SettingsError, match=r"set `method\.num_tasks`"):
         learn(context(), make_dualprompt(tiny_backbone(), **SMALL), tasks[:1])
 

@@ -14,9 +14,10 @@ from clare.data.store import LabelledImages
 from clare.data.stream import Stream, Task
 from clare.engine.context import Context
 from clare.engine.evaluate import count_parameters, evaluate
-from clare.engine.passes import FixedFeatures, predict_logits
+from clare.engine.passes import FeatureCache, predict_logits
 from clare.errors import SettingsError
 from clare.methods.ease import Ease, EaseSettings
+from clare.methods.state import restore, snapshot_of
 from clare.settings import build_settings
 from clare.steps import Pass, Phase, TaskInfo, num_trained
 
@@ -117,11 +118,11 @@ def test_what_is_stored_grows_with_every_task(
                 "stored": num_tasks * NUM_COORDINATES + prototypes + rows,
                 "passes_per_image": num_tasks + bare,
             }
-            before = method.snapshot()
+            before = snapshot_of(method)
             phase = next(method.learn(TaskInfo(num_tasks, ("a", "b"))))
             assert isinstance(phase, Phase)
             assert num_trained(phase) == NUM_COORDINATES + rows
-            method.restore(before)
+            restore(method, before)
 
 
 @pytest.mark.parametrize("sizes", [(1, 3, 2), (3, 1, 1, 1)])
@@ -191,9 +192,9 @@ def test_logits_keep_full_precision(tiny_backbone: MakeBackbone, tiny_stream: Ma
 def test_evaluation_looks_at_an_image_once_for_each_subspace(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, bare: bool
 ) -> None:
-    stream, run, kept = tiny_stream(), context(), FixedFeatures()
+    stream, run, kept = tiny_stream(), context(), FeatureCache()
     method = make_ease(tiny_backbone(), bare_subspace=bare)
-    assert method.fixed_version is None
+    assert method.features_version is None
     looked_at: list[tuple[int, int]] = []
     features = method.adapters.features
 

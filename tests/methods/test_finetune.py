@@ -11,6 +11,7 @@ from clare.engine.context import Context
 from clare.engine.evaluate import evaluate
 from clare.methods._shared.adapted import AdaptedSettings
 from clare.methods.finetune import FineTune
+from clare.methods.protocols import capacity_of
 
 MakeBackbone = Callable[..., Backbone]
 MakeStream = Callable[..., Stream]
@@ -32,7 +33,7 @@ def test_every_coordinate_moves_and_the_backbone_does_not(
         learn(context(), method, [task])
         assert bool((method.adapter.values != before).all())
         assert {name: bits(tensor) for name, tensor in method.backbone.state_dict().items()} == backbone
-    assert method.capacity() is None
+    assert capacity_of(method) is None
 
 
 def test_one_phase_without_a_mask_then_the_head(

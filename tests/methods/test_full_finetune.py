@@ -15,6 +15,8 @@ from clare.engine.context import Context
 from clare.engine.evaluate import count_parameters, evaluate
 from clare.engine.step import TrainStep
 from clare.methods.full_finetune import FullFineTune, FullFineTuneSettings
+from clare.methods.protocols import capacity_of
+from clare.methods.state import learnt_tensors, restore, snapshot_of
 from clare.sparse.diagnosis import movement_histogram
 from clare.sparse.select import budget_of
 from clare.steps import Phase, TaskInfo
@@ -61,7 +63,7 @@ def test_every_kind_of_weight_moves_and_the_backbone_does_not(
     assert fingerprint(backbone.vit) == before
     assert torch.equal(backbone.vit(images), features)
     assert not torch.allclose(method.features(images), features)
-    assert method.capacity() is None
+    assert capacity_of(method) is None
 
 
 @pytest.mark.parametrize("selection", ["largest", "random"])
@@ -151,7 +153,7 @@ def test_all_weights_count_as_stored(
     learn(context(), method, tiny_stream().tasks[:1])
     # The weights, two finished rows and the block of two.
     assert count_parameters(method) == {"stored": NUM_WEIGHTS + 4 * 24, "passes_per_image": 1}
-    assert set(method.tensors()) == {"weights.values", "head.rows", "head.block", "head.means", "head.factors"}
+    assert set(learnt_tensors(method)) == {"weights.values", "head.rows", "head.block", "head.means", "head.factors"}
 
 
 @pytest.mark.parametrize("changes", [{}, SPARSE, {**SPARSE, "selection": "random"}])
@@ -177,7 +179,7 @@ def test_a_snapshot_brings_the_weights_back(
     tasks = tiny_stream().tasks
     method, other = (make(tiny_backbone(), **SPARSE) for _ in range(2))
     learn(context(), method, tasks[:1])
-    other.restore(method.snapshot())
+    restore(other, snapshot_of(method))
     assert all_bits(other) == all_bits(method)
     for learner in (method, other):
         learn(context(), learner, tasks[1:2])

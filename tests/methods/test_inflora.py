@@ -20,7 +20,9 @@ from clare.engine.optim import scheduled_rate
 from clare.engine.run import run_experiment
 from clare.errors import ModelError, SettingsError
 from clare.methods._shared.dualgpm import Basis
+from clare.methods.base import bare_features, prepare
 from clare.methods.inflora import InfLora, InfLoraSettings, down_of, threshold_of
+from clare.methods.state import learnt_tensors
 from clare.presets.load import make_experiment
 from clare.steps import Adam, Learning, Pass, Phase, Result, Step, TaskInfo
 
@@ -196,7 +198,7 @@ def test_merging_changes_no_output_and_nothing_grows(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
 ) -> None:
     method, fresh = make_inflora(tiny_backbone()), tiny_backbone()
-    bare = method.bare_features(images())
+    bare = bare_features(method, images())
     sizes = set()
 
     def look(step: Step, result: Result | None) -> None:
@@ -210,9 +212,11 @@ def test_merging_changes_no_output_and_nothing_grows(
     observe(method, look)
     for task in tiny_stream().tasks:
         learn(context(), method, [task])
-        sizes.add(sum(tensor.numel() for name, tensor in method.tensors().items() if name[:5] in ("lora.", "merge")))
+        sizes.add(
+            sum(tensor.numel() for name, tensor in learnt_tensors(method).items() if name[:5] in ("lora.", "merge"))
+        )
         assert not method.lora.up.any()
-        assert torch.equal(method.bare_features(images()), bare)
+        assert torch.equal(bare_features(method, images()), bare)
     assert len(trained) == 3
     assert all(torch.equal(one, other) for one, other in zip(trained, merged, strict=True))
     # Two blocks of: shared down-projection, up-projections and dense sums for keys and values.
@@ -226,7 +230,7 @@ def test_all_that_a_step_reads_stays_in_its_place(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
 ) -> None:
     method = make_inflora(tiny_backbone())
-    method.prepare(3, 2)
+    prepare(method, 3, 2)
     kept = (method.lora.down, method.lora.up, method.merged, method.head.block, method.head.closed)
     places = [(tensor.data_ptr(), tensor.shape) for tensor in kept]
     learn(context(), method, tiny_stream().tasks)
@@ -264,7 +268,7 @@ def test_more_tasks_than_announced_are_refused(
     with pytest.raises(SettingsError, match=r"`method\.num_tasks` is 3, but the stream has 4 tasks; set it to 4 or"):
         make_inflora(tiny_backbone()).prepare(4, 2)
     method = make_inflora(tiny_backbone(), num_tasks=2, epochs=1)
-    method.prepare(None, 2)
+    prepare(method, None, 2)
     learn(context(), method, tiny_stream().tasks[:2])
     before = all_bits(method)
     with pytest.raises(ModelError, match=r"task 3 came, but `method\.num_tasks` is 2; start again"):

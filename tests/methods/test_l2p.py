@@ -73,7 +73,7 @@ def check_choice(method: L2p, golden: Golden, name: str, images: Tensor) -> None
     chosen = method.choose(similarity)
     assert torch.equal(chosen, golden[f"{name}.prompt_idx"])
     close(similarity.gather(1, chosen).sum(1).mean(), golden[f"{name}.pull"])
-    close(method.features(images, queries), golden[f"{name}.feature"])
+    close(method.features_from(images, queries), golden[f"{name}.feature"])
 
 
 def test_keys_are_matched_by_angle() -> None:

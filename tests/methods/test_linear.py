@@ -11,6 +11,7 @@ from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.evaluate import evaluate
 from clare.methods.linear import Linear, LinearSettings
+from clare.methods.protocols import capacity_of
 from clare.methods.simplecil import SimpleCil, SimpleCilSettings
 
 MakeBackbone = Callable[..., Backbone]
@@ -47,7 +48,7 @@ def test_the_backbone_stays_and_old_rows_stay_unless_they_are_aligned(
         predicted, target, _ = evaluate(run, method, stream, 2)
         assert torch.equal(predicted, target)
     assert {name: bits(tensor) for name, tensor in method.backbone.state_dict().items()} == backbone
-    assert method.capacity() is None
+    assert capacity_of(method) is None
 
 
 def test_prototype_rows_are_those_of_simplecil(

@@ -14,6 +14,8 @@ from clare.engine.passes import predict_logits
 from clare.errors import ModelError
 from clare.methods import METHODS
 from clare.methods._shared.prompted import PromptedMethod, SlottedMethod
+from clare.methods.base import passes_per_image, prepare
+from clare.methods.state import restore, snapshot_of
 from clare.steps import Adam, Phase, Solve, TaskInfo
 
 MakeBackbone = Callable[..., Backbone]
@@ -42,7 +44,7 @@ def test_all_that_a_step_computes_with_stays_in_place(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, name: str
 ) -> None:
     method = make(name, tiny_backbone())
-    method.prepare(3, 2)
+    prepare(method, 3, 2)
     places = {key: tensor.data_ptr() for key, tensor in method.state_dict().items() if key != "head.rows"}
     learn(context(), method, tiny_stream().tasks)
     for key, place in places.items():
@@ -55,9 +57,9 @@ def test_slots_counted_by_the_stream_come_back_with_a_snapshot(
 ) -> None:
     tasks = tiny_stream().tasks
     method, fresh = make(name, tiny_backbone()), make(name, tiny_backbone())
-    method.prepare(3, 2)
+    prepare(method, 3, 2)
     learn(context(), method, tasks[:2])
-    fresh.restore(method.snapshot())
+    restore(fresh, snapshot_of(method))
     for learner in (method, fresh):
         assert isinstance(learner, SlottedMethod)
         assert learner.num_slots == 3
@@ -70,9 +72,9 @@ def test_slots_counted_by_the_stream_come_back_with_a_snapshot(
 @every_slotted_method
 def test_a_snapshot_from_before_the_slots_were_made_fits(tiny_backbone: MakeBackbone, name: str) -> None:
     method = make(name, tiny_backbone())
-    before = method.snapshot()
-    method.prepare(3, 2)
-    method.restore(before)
+    before = snapshot_of(method)
+    prepare(method, 3, 2)
+    restore(method, before)
     assert isinstance(method, SlottedMethod)
     assert method.num_slots == 0
 
@@ -81,7 +83,7 @@ def test_a_snapshot_from_before_the_slots_were_made_fits(tiny_backbone: MakeBack
 def test_the_recipe_is_adam_as_set(tiny_backbone: MakeBackbone, name: str) -> None:
     for clip_norm, expected in ((0.0, None), (2.5, 2.5)):
         method = make(name, tiny_backbone(), clip_norm=clip_norm, schedule="cosine")
-        method.prepare(1, 2)
+        prepare(method, 1, 2)
         with torch.no_grad():
             learning = method.learn(TaskInfo(0, ("a", "b")))
             step = next(learning)
@@ -98,16 +100,15 @@ def test_prompts_act_and_the_query_is_that_of_the_bare_backbone(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, name: str
 ) -> None:
     method = make(name, tiny_backbone(), epochs=3)
-    method.prepare(3, 2)
+    prepare(method, 3, 2)
     learn(context(), method, tiny_stream().tasks[:1])
     images = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         bare = tiny_backbone().vit(images)
-        assert torch.equal(method.fixed_features(images), bare)
+        assert torch.equal(method.queries(images), bare)
         assert not torch.allclose(method.features(images), bare, atol=1e-3)
-        assert torch.equal(method.features(images, bare), method.features(images))
-    assert method.fixed_version == 0
-    assert method.passes_per_image == 2
+        assert torch.equal(method.features_from(images, bare), method.features(images))
+    assert passes_per_image(method) == 2
 
 
 @pytest.mark.parametrize("name", ["l2p", "dualprompt"])
@@ -119,7 +120,7 @@ def test_keys_that_learn_from_plain_queries_never_feel_the_augmentation(
     for queries in ("plain", "augmented"):
         for train in ("none", "affine"):
             method = make(name, tiny_backbone(), key_queries=queries, epochs=2)
-            method.prepare(3, 2)
+            prepare(method, 3, 2)
             start = method.state_dict()["keys"].clone()
             learn(context(train=train), method, tiny_stream().tasks[:1])
             assert not torch.equal(method.state_dict()["keys"], start)
@@ -149,7 +150,7 @@ def test_on_a_gpu_recorded_programs_agree_with_plain_ones(
     for choice in ("off", mode):
         run = context(device="cuda", precision="fp32", eval_batch_size=32, compile=choice)
         method = make(name, tiny_backbone())
-        method.prepare(3, 2)
+        prepare(method, 3, 2)
         learn(run, method.to("cuda"), stream.tasks)
         logits[choice] = predict_logits(run, method, stream.test)
     torch.testing.assert_close(logits[mode], logits["off"], rtol=0, atol=tolerance)

@@ -20,7 +20,9 @@ from clare.engine.evaluate import evaluate
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
 from clare.heads.ridge import CANDIDATES, RidgeHead, projected, ridge_errors, unpack_symmetric
+from clare.methods.base import passes_per_image, prepare
 from clare.methods.ranpac import RanPac, RanPacSettings
+from clare.methods.state import learnt_tensors
 from clare.presets.load import make_experiment
 from clare.settings import build_settings
 
@@ -137,7 +139,7 @@ def test_rows_are_the_closed_form_over_all_tasks(
         assert method.head.rows.dtype == torch.float32
     predicted, target, _ = evaluate(run, method, stream, 2)
     assert torch.equal(predicted, target)
-    assert method.passes_per_image == 1
+    assert passes_per_image(method) == 1
 
 
 def test_logits_are_plain_products(tiny_backbone: MakeBackbone) -> None:
@@ -177,7 +179,7 @@ def test_the_tuner_moves_in_the_first_task_and_never_again(
     learn_tasks(context(), method, stream.tasks[:1])
     tuned, projection = bits(values), bits(method.head.projection)
     assert tuned != before
-    assert method.fixed_version == 0
+    assert method.features_version == 0
     learn_tasks(context(), method, stream.tasks[1:])
     assert bits(values) == tuned
     assert bits(method.head.projection) == projection
@@ -260,9 +262,9 @@ def test_one_image_is_enough_for_a_task(
 def test_what_is_stored(tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext) -> None:
     """The projection, a triangle of the Gram matrix, and two rows for each class; the trained rows are gone."""
     method = make_ranpac(tiny_backbone(), tuner="none")
-    method.prepare(3, 2)
+    prepare(method, 3, 2)
     learn_tasks(context(), method, tiny_stream().tasks)
-    shapes = {name: tuple(tensor.shape) for name, tensor in method.tensors().items() if tensor.numel()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in learnt_tensors(method).items() if tensor.numel()}
     assert shapes == {
         "head.rows": (6, 40),
         "head.sums": (6, 40),

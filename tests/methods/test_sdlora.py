@@ -15,6 +15,7 @@ from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.evaluate import count_parameters
 from clare.errors import SettingsError
+from clare.methods.base import passes_per_image
 from clare.methods.sdlora import SdLora, SdLoraSettings
 from clare.steps import Phase, Sgd, TaskInfo
 
@@ -158,7 +159,7 @@ def test_more_than_twenty_tasks_and_what_each_costs(
     # Factors of two parts in two blocks, one magnitude, and two rows.
     growth = 2 * 2 * (24 * 3 + 3 * 24) + 1 + 2 * 24
     assert {later - earlier for earlier, later in pairwise(stored)} == {growth}
-    assert method.passes_per_image == 1
+    assert passes_per_image(method) == 1
     assert bool(method.update().isfinite().all())
 
 

@@ -16,10 +16,12 @@ from clare.data.sources import load_dataset
 from clare.data.stream import Stream, Task
 from clare.engine.context import Context, Silence
 from clare.engine.folder import RunFolder
-from clare.engine.passes import FixedFeatures
+from clare.engine.passes import FeatureCache
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
+from clare.methods.base import passes_per_image
 from clare.methods.sema import Sema, SemaSettings, batch_criteria, first_above, share_of_blocks
+from clare.methods.state import learnt_tensors
 from clare.presets.load import make_experiment
 from clare.settings import build_settings
 from clare.steps import Collect, Learning, Phase, Step, TaskInfo
@@ -74,9 +76,9 @@ def test_everything_old_keeps_its_bits(
     method = make_sema(tiny_backbone(depth=3), expandable_share=0.6)
     learn(context(train="affine"), method, tiny_stream().tasks[:1])
     for task in tiny_stream().tasks[1:]:
-        before = {name: tensor.clone() for name, tensor in method.tensors().items()}
+        before = {name: tensor.clone() for name, tensor in learnt_tensors(method).items()}
         learn(context(train="affine"), method, [task])
-        now = method.tensors()
+        now = learnt_tensors(method)
         assert method.mixture.counts == [task.index + 1, task.index + 1]
         for name, old in before.items():
             if name != "head.block":
@@ -96,7 +98,7 @@ def test_the_threshold_decides_and_no_block_gets_two(
     probe = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     features = method.features(probe)
     for task in tasks[1:]:
-        version = method.fixed_version
+        version = method.features_version
         steps.clear()
         learn(context(), method, [task])
         if threshold:
@@ -104,18 +106,18 @@ def test_the_threshold_decides_and_no_block_gets_two(
             assert names_of(steps) == ["scan", "train"]
             assert [group.parameter for group in steps[1].groups] == [method.head.block]  # type: ignore[union-attr]
             assert torch.equal(method.features(probe), features)
-            assert method.fixed_version == version
+            assert method.features_version == version
         else:
             assert method.mixture.counts == [task.index + 1, task.index + 1]
             assert names_of(steps) == ["scan", "train", "describe", "statistics"] * 2
-            assert method.fixed_version != version
-    assert method.passes_per_image == 1
+            assert method.features_version != version
+    assert passes_per_image(method) == 1
 
 
 def test_evaluation_keeps_the_features_until_an_adapter_is_added(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
 ) -> None:
-    stream, kept, positions = tiny_stream(), FixedFeatures(), torch.arange(3)
+    stream, kept, positions = tiny_stream(), FeatureCache(), torch.arange(3)
     for threshold in (1e6, 0.0):
         method = make_sema(tiny_backbone(), threshold=threshold)
         for task in stream.tasks[:2]:
@@ -123,7 +125,7 @@ def test_evaluation_keeps_the_features_until_an_adapter_is_added(
             rows = kept.of(context(), method, stream.test, positions)
             inputs = context().transforms.test(stream.test.batch(positions)[0])
             torch.testing.assert_close(rows, method.features(inputs))
-        kept = FixedFeatures()
+        kept = FeatureCache()
 
 
 def test_statistics_are_those_of_the_finished_descriptor(

@@ -20,6 +20,7 @@ from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.engine.step import TrainStep
 from clare.files import read_tensors
+from clare.methods.base import prepare
 from clare.methods.sema import Sema, SemaSettings
 from clare.steps import Collect, Phase, TaskInfo
 from clare.tuners.mixture import BlockAdapters, RoutedAdapters
@@ -257,7 +258,7 @@ def make_replay(threshold: float, run: str = "") -> Replay:
         "descriptor_epochs": 1,
     }
     method = Sema(freeze(vit, None), SemaSettings.model_validate(settings), 0)
-    method.prepare(2, 3)
+    prepare(method, 2, 3)
     return Replay(method, run)
 
 

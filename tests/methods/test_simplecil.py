@@ -12,6 +12,7 @@ from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.evaluate import evaluate
 from clare.errors import SettingsError
+from clare.methods.protocols import capacity_of
 from clare.methods.simplecil import SimpleCil, SimpleCilSettings
 from clare.settings import build_settings
 
@@ -61,7 +62,7 @@ def test_it_tells_the_classes_apart_and_trains_nothing(
     predicted, target, _ = evaluate(context(), method, stream, 2)
     assert torch.equal(predicted, target)
     assert {name: bits(tensor) for name, tensor in backbone.vit.state_dict().items()} == before
-    assert method.capacity() is None
+    assert capacity_of(method) is None
 
 
 @pytest.mark.parametrize("strategy", ["trained", "aligned"])

@@ -18,6 +18,7 @@ from clare.errors import ModelError, SettingsError
 from clare.files import write_tensors
 from clare.methods.base import Method
 from clare.methods.finetune import FineTune
+from clare.methods.state import learnt_tensors
 from clare.model.folder import load_model, save_model
 from clare.sealed import seal
 
@@ -59,8 +60,8 @@ def test_a_model_comes_back_with_all_that_it_is(saved: Path, tiny_backbone: Make
     )
     assert transforms == TRANSFORMS
     assert not method.training
-    assert method.tensors().keys() == expected.tensors().keys()
-    assert all(torch.equal(tensor, expected.tensors()[name]) for name, tensor in method.tensors().items())
+    assert learnt_tensors(method).keys() == learnt_tensors(expected).keys()
+    assert all(torch.equal(tensor, learnt_tensors(expected)[name]) for name, tensor in learnt_tensors(method).items())
 
 
 def test_a_folder_holds_one_model_and_no_backbone(saved: Path, tiny_backbone: MakeBackbone) -> None:

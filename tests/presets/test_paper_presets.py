@@ -13,6 +13,7 @@ from clare.cli.main import app
 from clare.data.catalogue import CATALOGUE
 from clare.data.stream import task_sizes
 from clare.methods import METHODS
+from clare.methods.protocols import tiny_settings
 from clare.presets.load import make_experiment
 from clare.report.record import RunRecord, read_run
 
@@ -148,5 +149,5 @@ def test_a_preset_runs_on_a_tree_of_its_layout(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("method", BASELINES)
 def test_every_baseline_runs_with_its_settings_in_a_paper_preset(method: str, tmp_path: Path) -> None:
-    run = train_tiny("imagenet-r-10x20", method, tmp_path, {"epochs": 1, **METHODS.get(method).tiny})
+    run = train_tiny("imagenet-r-10x20", method, tmp_path, {"epochs": 1, **tiny_settings(METHODS.get(method))})
     assert (run.finished, run.method, len(run.tasks)) == (True, method, 2)

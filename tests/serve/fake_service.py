@@ -13,7 +13,7 @@ from PIL import Image
 from clare.classifier.pictures import Reader
 from clare.data.images import Pixels
 from clare.errors import ModelError
-from clare.methods.base import Capacity
+from clare.methods.protocols import Capacity
 from clare.model.records import Change, ClassInfo, Guess
 
 

@@ -16,14 +16,13 @@ class Confused(SimpleCil):
     """Gives every image the same features."""
 
     name = "confused"
-    features_are_fixed = False
 
     @property
-    def fixed_version(self) -> None:  # type: ignore[override]
+    def features_version(self) -> None:  # type: ignore[override]
         return None
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
-        return torch.ones_like(super().features(images, fixed))
+    def features(self, images: Tensor) -> Tensor:
+        return torch.ones_like(super().features(images))
 
 
 class Forgetful(FineTune):
@@ -79,7 +78,7 @@ class Idle(FineTune):
     name = "idle"
 
     def learn(self, task: TaskInfo) -> Learning:
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.head.open_block(len(task.classes), task.generator("rows"))
         closed = torch.zeros_like(self.adapter.values, dtype=torch.bool)
         yield Phase("nothing", 1, [Group(self.adapter.values, mask=closed)], self.loss, Sgd(0.1), 8)
         yield from self.head.finish(len(task.classes))
@@ -96,22 +95,18 @@ class Blind(SimpleCil):
         yield
 
 
-class Repeating(SimpleCil):
-    """Learns a class as often as it comes."""
-
-    name = "repeating"
-
-    def check_new(self, classes: tuple[str, ...]) -> None:
-        pass
-
-
 class Irreversible(FineTune):
-    """Cannot go back to a snapshot."""
+    """Counts the tasks it begins where no snapshot looks, and is the surer the more there were."""
 
     name = "irreversible"
+    num_begun = 0
 
-    def restore(self, snapshot: object) -> None:
-        pass
+    def learn(self, task: TaskInfo) -> Learning:
+        self.num_begun += 1
+        yield from super().learn(task)
+
+    def classify(self, features: Tensor) -> Tensor:
+        return self.num_begun * super().classify(features)
 
 
 class Nearsighted(SimpleCil):
@@ -119,9 +114,9 @@ class Nearsighted(SimpleCil):
 
     name = "nearsighted"
 
-    def bare_features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         features: Tensor = self.backbone(images)
-        return features.repeat(1, self.num_features // features.shape[1])
+        return features.repeat(1, self.head.num_features // features.shape[1])
 
 
 class UnboundedSettings(MethodSettings):

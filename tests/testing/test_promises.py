@@ -20,7 +20,7 @@ FILE = Path(__file__).with_name("broken_methods.py")
         ("Confused", promises.it_learns_every_task, "task 1 reaches 50% among its own classes, not over 80%"),
         ("Forgetful", promises.a_loaded_model_answers_as_the_saved_one, "after one more task, differs in 'adapter.val"),
         ("Forgetful", promises.a_snapshot_brings_everything_back, "after one more task differs in 'adapter.values'"),
-        ("Irreversible", promises.a_snapshot_brings_everything_back, "the restored method differs in "),
+        ("Irreversible", promises.a_snapshot_brings_everything_back, "the restored method gives other logits"),
         ("Forgetful", promises.a_stopped_run_goes_on_as_if_it_had_not_stopped, "the run that was stopped differs in "),
         ("Moody", promises.a_run_depends_on_its_seed_alone, "a second run with the same seed differs in 'names'"),
         ("Thawing", promises.frozen_stays_frozen, "the backbone after task 1 differs in 'cls_token'"),
@@ -31,11 +31,10 @@ FILE = Path(__file__).with_name("broken_methods.py")
         ),
         ("Idle", promises.a_phase_changes_nothing_but_its_groups, "the phase 'nothing' trains nothing"),
         ("Blind", promises.only_the_task_at_hand_is_seen, "task 1 leaves 24 of its images unseen"),
-        ("Repeating", promises.a_class_learnt_before_is_refused, "it learns the class 'class 00' twice"),
         (
             "Irreversible",
             promises.a_task_that_is_cut_off_leaves_the_method_as_it_was,
-            "cut off after 1 batches, differs",
+            "cut off after 1 batches it gives other logits",
         ),
         ("Blind", promises.a_task_that_is_cut_off_leaves_the_method_as_it_was, "in fewer than 1 batches"),
         ("Nearsighted", promises.it_reads_more_of_the_backbone_or_says_that_it_does_not, "whether it reads one block"),
@@ -64,12 +63,12 @@ def test_every_promise_is_a_sentence() -> None:
         assert promise.__doc__
         assert promise.__doc__.endswith(".")
         assert promise.__doc__.count("\n") == 0
-    assert len({promise.__name__ for promise in every}) == len(every) == 14
+    assert len({promise.__name__ for promise in every}) == len(every) == 13
 
 
 def test_verdicts_name_strategy_and_reason() -> None:
     verdicts = {verdict.promise: verdict for verdict in check_method(f"{FILE}:Blind")}
-    assert len(verdicts) == 14
+    assert len(verdicts) == 13
     seen = verdicts["only the task at hand is seen"]
     assert (seen.outcome, seen.reason) == ("broken", "with prototype rows task 1 leaves 24 of its images unseen")
     assert verdicts["frozen stays frozen"].outcome == "kept"

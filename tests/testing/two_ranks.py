@@ -23,6 +23,8 @@ from clare.files import write_json, write_tensors
 from clare.heads.head import HeadSettings
 from clare.methods import METHODS
 from clare.methods.base import Method
+from clare.methods.protocols import diagnosis_of
+from clare.methods.state import structure_of
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 from clare.testing.world import NUM_PROJECTED
@@ -81,8 +83,8 @@ def main(preset: str, out: Path) -> None:
         report[label] = {
             "tensors": digest({**taught.method.state_dict(), "logits": taught.logits}),
             "accuracies": taught.accuracies,
-            "structure": taught.method.structure(),
-            "diagnosis": taught.method.diagnosis(),
+            "structure": structure_of(taught.method),
+            "diagnosis": diagnosis_of(taught.method),
         }
         if ranks.rank == 0:
             write_tensors(out / f"{label}.safetensors", {"rows": taught.method.head.rows, "logits": taught.logits})

@@ -55,6 +55,13 @@ def restore_modules(vit: VisionTransformer, names: Sequence[str]) -> None:
         _set_module(vit, name, vit.get_submodule(f"{name}.inner"))
 
 
+def bare_parameter(vit: VisionTransformer, name: str) -> nn.Parameter:
+    """Return a parameter by its name in the bare ViT, though its module may be in a wrapper by now."""
+    path, _, own = name.rpartition(".")
+    module = vit.get_submodule(path)
+    return dict(module.named_children()).get("inner", module).get_parameter(own)
+
+
 def _set_module(vit: VisionTransformer, name: str, module: nn.Module) -> None:
     """Put a module in the place of a dotted name."""
     parent, _, child = name.rpartition(".")

@@ -3,7 +3,7 @@
 import math
 
 from clare.methods.base import Method
-from clare.methods.clare import ClareSettings
+from clare.methods.protocols import ClaimsCoordinates
 
 LEAST_SHARE = 0.1
 """A task counts as long as its budget is at least this share of what the first task got."""
@@ -11,12 +11,10 @@ LEAST_SHARE = 0.1
 
 def tasks_left(method: Method) -> int | None:
     """Return about how many more tasks the free coordinates suffice for; none where tasks claim none for good."""
-    capacity, settings = method.capacity(), method.settings
-    if capacity is None or not isinstance(settings, ClareSettings):
+    if not isinstance(method, ClaimsCoordinates) or method.share_left_free is None:
         return None
-    if settings.mask == "none" or not settings.capacity_aware:
-        return None
-    return num_tasks(capacity.num_free / capacity.num_coordinates, settings.sparsity)
+    capacity = method.capacity()
+    return num_tasks(capacity.num_free / capacity.num_coordinates, method.share_left_free)
 
 
 def num_tasks(free_share: float, sparsity: float) -> int:

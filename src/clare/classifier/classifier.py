@@ -26,7 +26,8 @@ from clare.engine.context import Context, Silence
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.errors import DataError, ModelError
-from clare.methods.base import Capacity, Method
+from clare.methods.base import Method
+from clare.methods.protocols import Capacity, capacity_of
 from clare.model.folder import Manifest
 from clare.model.records import Change, ClassInfo, ClassReport, Evaluation, Guess, Mode, class_reports
 from clare.settings import build_settings
@@ -77,7 +78,7 @@ class Classifier:
     @property
     def capacity(self) -> Capacity | None:
         """State of the coordinate pool, if the method has one."""
-        return self.method.capacity()
+        return capacity_of(self.method)
 
     @property
     def claims(self) -> list[list[int]] | None:

@@ -12,7 +12,7 @@ from clare.classifier.certainty import calibration_error
 from clare.classifier.memory import Memory
 from clare.classifier.pictures import Pictures
 from clare.classifier.unknown import scores
-from clare.methods.base import Capacity
+from clare.methods.protocols import Capacity
 from clare.model.records import Evaluation
 
 Counts = dict[str, dict[str, Any]]

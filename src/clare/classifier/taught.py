@@ -25,7 +25,9 @@ from clare.engine.context import Context, Listener, Silence
 from clare.engine.settings import EngineSettings
 from clare.errors import ModelError, nearest
 from clare.methods import METHODS
-from clare.methods.base import Method, Snapshot
+from clare.methods.base import Method, prepare
+from clare.methods.protocols import CachesFeatures
+from clare.methods.state import Snapshot, restore, snapshot_of
 from clare.model import folder as files
 from clare.model.folder import Manifest
 from clare.model.lock import writing
@@ -62,14 +64,14 @@ class TaughtModel(Classifier):
         frozen = load_backbone(backbone or BackboneSettings())
         kind = METHODS.named(method)
         built = kind(frozen, default_settings(frozen, METHODS.name_of(kind), settings or {}), seed)
-        built.prepare(None, 0)
+        prepare(built, None, 0)
         transforms = build_settings(TransformSettings, default_transforms(frozen), "transforms")
         memory = Memory.empty(0, 0)
         with writing(path, wait, makes_folder=True):
             old = files.read_manifest(path) if (path / "model.json").exists() else None
             if old is not None and old.state["classes"]:
                 raise ModelError(f"{path} holds a model already; teach that one, or choose another folder")
-            name = files.write_state_tensors(path, {**built.snapshot().tensors, **memory.tensors()})
+            name = files.write_state_tensors(path, {**snapshot_of(built).tensors, **memory.tensors()})
             change = Change(1 if old is None else old.version + 1, "create", _now(), (), {})
             state = files.make_state(built, frozen, transforms, name)
             manifest = Manifest(state, change.number, [_values(change)], [], num_kept)
@@ -162,12 +164,12 @@ class TaughtModel(Classifier):
             if latest != self._manifest:
                 self._manifest = latest
                 self._read_again()
-            before, manifest = self.method.snapshot(), self._manifest
+            before, manifest = snapshot_of(self.method), self._manifest
             try:
                 yield
             except BaseException:
                 if self._manifest is manifest:
-                    self.method.restore(before)
+                    restore(self.method, before)
                 raise
 
     def _read_again(self) -> None:
@@ -177,7 +179,7 @@ class TaughtModel(Classifier):
         same = ("method", "seed", "backbone_hash", "transforms")
         mine = files.make_state(self.method, self.backbone, self.transforms, "")
         if all(state[key] == mine[key] for key in same):
-            self.method.restore(Snapshot(state["structure"], files.own_tensors(tensors)))
+            restore(self.method, Snapshot(state["structure"], files.own_tensors(tensors)))
             self.method.eval()
         else:
             self._take(files.build_model(self.path, state, tensors))
@@ -209,7 +211,7 @@ class TaughtModel(Classifier):
             teaching.teach_more(context, method, places, images, memory)
             return memory.added(places, counts)
         places = len(method.classes) + torch.arange(len(pictures.classes))
-        follows = mode == "learn" and not method.features_are_fixed and len(memory.held) > 0
+        follows = mode == "learn" and not isinstance(method, CachesFeatures) and len(memory.held) > 0
         flat = [image for name in pictures.train for image in pictures.train[name]]
         before = teaching.features_of(context, method, flat) if follows else None
         teach = teaching.teach_quickly if mode == "quick" else teaching.teach_task
@@ -226,7 +228,7 @@ class TaughtModel(Classifier):
         if len(memory.held) == 0:
             return {}
         logits = teaching.logits_of(self._context, self.method, memory.held)
-        return kept_counts(self.method.classes, memory, logits, not self.method.features_are_fixed)
+        return kept_counts(self.method.classes, memory, logits, not isinstance(self.method, CachesFeatures))
 
     def _calibrated(self, memory: Memory) -> dict[str, Any] | None:
         """Fit the score of being unknown, and the probabilities, to the held-back pictures of all classes so far."""
@@ -252,7 +254,7 @@ class TaughtModel(Classifier):
         self, change: Change, memory: Memory, classes: list[ClassInfo], calibration: dict[str, Any] | None
     ) -> Change:
         """Write a new state and make it the one that counts."""
-        tensors = files.write_state_tensors(self.path, {**self.method.snapshot().tensors, **memory.tensors()})
+        tensors = files.write_state_tensors(self.path, {**snapshot_of(self.method).tensors, **memory.tensors()})
         state = {
             **files.make_state(self.method, self.backbone, self.transforms, tensors),
             "classes": [asdict(info) for info in classes],

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import count
 
 import torch
@@ -15,7 +14,7 @@ from clare.data.stream import Task
 from clare.engine.context import Context
 from clare.engine.images import ImageSource
 from clare.engine.journal import NoJournal
-from clare.engine.learn import check_images, learn_task
+from clare.engine.learn import check_images, check_new, learn_task
 from clare.engine.passes import run_sweep, sweep
 from clare.engine.train import PhaseRun, Place
 from clare.errors import ModelError
@@ -23,13 +22,13 @@ from clare.heads.drift import Drift, fit_drift_of_parts
 from clare.heads.head import GaussianFeatures, Head
 from clare.heads.solved import SolvedHead
 from clare.heads.statistics import class_means, class_sums, gaussian_factors
+from clare.methods import METHODS
 from clare.methods.base import Method
-from clare.methods.clare import Clare
+from clare.methods.protocols import CachesFeatures, ClaimsCoordinates, KeepsRowsAlone
 from clare.seeds import generator_at
 from clare.steps import Collect, Learning, Pass, Phase, Solve, TaskInfo
 
 NUM_MEASURED = 32
-PER_CLASS = ("head.rows", "head.means", "head.factors", "head.counts", "head.sums")
 TRAINING_FACTOR = 3.0
 """A training step costs about three forward passes: one forward, one back through activations, and the update."""
 
@@ -64,18 +63,13 @@ def fit_move(method: Method, before: Tensor, after: Tensor, labels: Tensor) -> D
     return fit_drift_of_parts(before, after, labels, size if before.shape[1] % size == 0 else before.shape[1])
 
 
-def keeps_only_rows(method: Method) -> bool:
-    """Tell whether all that a method keeps of a class is its row in a plain head, so that rows may come and go."""
-    has_rows = type(method.head) is Head or isinstance(method.head, SolvedHead)
-    return has_rows and set(method.structure()) <= {"tasks", "block_size", "claims"}
-
-
 def require_rows(method: Method, action: str) -> None:
     """Refuse what only methods with one row per class can do."""
-    if not keeps_only_rows(method):
+    if not isinstance(method, KeepsRowsAlone):
+        able = ", ".join(name for name in METHODS if issubclass(METHODS.get(name), KeepsRowsAlone))
         raise ModelError(
             f"the method '{method.name}' keeps more of a class than a row, so {action} is not possible with it; "
-            "use clare, clare-plus, finetune, linear or simplecil"
+            f"those that can: {able}"
         )
 
 
@@ -89,16 +83,15 @@ def teach_quickly(context: Context, method: Method, classes: tuple[str, ...], im
     """Give new classes rows from the statistics of their features as they are; nothing else is trained or claimed."""
     require_rows(method, "learning without training")
     task = Task(len(method.tasks), classes, images)
-    method.check_new(classes)
+    check_new(method, classes)
     check_images(task)
-    head, info = method.head, TaskInfo(task.index, classes)
+    head, info = method.head, TaskInfo(task.index, classes, method.seed)
     if head.settings.form == "linear" and head.settings.strategy == "trained":
         raise ModelError("class means are no rows of a trained linear head; learn without --quick")
-    head.open_block(len(classes), method.generator(info, "rows"))
+    head.open_block(len(classes), info.generator("rows"))
     _drive(context, method, _quick_rows(head, len(classes)), images, task.index)
-    if isinstance(method, Clare):
-        # Every task has its claim in the ledger; that of this one is empty.
-        method.ledger.claim(torch.zeros_like(method.ledger.free), method.adapter.values)
+    if isinstance(method, ClaimsCoordinates):
+        method.claim_nothing()
     method.tasks.append(classes)
 
 
@@ -183,25 +176,13 @@ def without_class(method: Method, place: int) -> None:
     """Drop a class's row, own statistics and name; the coordinates of its task and sums over all classes stay."""
     require_rows(method, "removing a class")
     name = method.classes[place]
-    if isinstance(method.head, SolvedHead):
-        method.head.forget(place)
-    snapshot = method.snapshot()
-    rest = torch.arange(len(method.classes)) != place
-    tensors = dict(snapshot.tensors)
-    for key in PER_CLASS:
-        if key in tensors and len(tensors[key]) == len(rest):
-            tensors[key] = tensors[key][rest.to(tensors[key].device)]
-    tasks = [[other for other in task if other != name] for task in snapshot.structure["tasks"]]
-    method.restore(replace(snapshot, structure={**snapshot.structure, "tasks": tasks}, tensors=tensors))
+    method.head.forget(place)
+    method.tasks = [tuple(other for other in task if other != name) for task in method.tasks]
 
 
 def claims_by_layer(method: Method) -> list[list[int]] | None:
     """Return how many coordinates each task claimed in each layer of the adapter, if the method has a ledger."""
-    if not isinstance(method, Clare):
-        return None
-    size, num_layers = method.adapter.block_size, method.adapter.num_blocks
-    claims = [method.ledger.claim_of(task)[0] // size for task in range(len(method.ledger.lengths))]
-    return [torch.bincount(layers.cpu(), minlength=num_layers).tolist() for layers in claims]
+    return method.claims_by_layer() if isinstance(method, ClaimsCoordinates) else None
 
 
 @torch.no_grad()
@@ -223,7 +204,7 @@ def measure_seconds(context: Context, method: Method, num_images: int, num_class
     one_pass()
     per_image = _seconds(one_pass) / number
     values = method.settings.model_dump()
-    trains = trains and (method.head.settings.strategy == "trained" or not method.features_are_fixed)
+    trains = trains and (method.head.settings.strategy == "trained" or not isinstance(method, CachesFeatures))
     epochs = sum(value for key, value in values.items() if key.endswith("epochs")) if trains else 0
     # Up to two sweeps for the statistics and one over the held-back pictures.
     return per_image * num_images * (TRAINING_FACTOR * epochs + 3) + _align_seconds(method, num_classes)

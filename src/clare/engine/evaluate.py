@@ -8,19 +8,20 @@ from torch import Tensor
 
 from clare.data.stream import Stream
 from clare.engine.context import Context
-from clare.engine.passes import FixedFeatures, predict_logits
-from clare.methods.base import Method
+from clare.engine.passes import FeatureCache, predict_logits
+from clare.methods.base import Method, passes_per_image
+from clare.methods.state import learnt_tensors
 
 
 def evaluate(
-    context: Context, method: Method, stream: Stream, task: int, kept: FixedFeatures | None = None
+    context: Context, method: Method, stream: Stream, task: int, kept: FeatureCache | None = None
 ) -> tuple[Tensor, Tensor, float]:
     """Return predicted and true classes of all test images of the seen classes, and the seconds it took."""
     started = time.perf_counter()
     context.listener.step("evaluate", 1)
     seen = (stream.test.labels.cpu() < stream.num_seen(task)).nonzero().squeeze(1)
     images = stream.test.select(seen)
-    fixed = (kept or FixedFeatures()).of(context, method, stream.test, seen)
+    fixed = (kept or FeatureCache()).of(context, method, stream.test, seen)
     predicted = predict_logits(context, method, images, fixed).argmax(1)
     return predicted, images.labels.cpu(), time.perf_counter() - started
 
@@ -35,5 +36,5 @@ def accuracies(predicted: Tensor, target: Tensor, task_of_class: Tensor, task: i
 
 def count_parameters(method: Method) -> dict[str, int]:
     """Return how many numbers the method stores beside the backbone, and how often an image goes through that."""
-    stored = sum(tensor.numel() for name, tensor in method.tensors().items() if tensor.dtype != torch.bool)
-    return {"stored": stored, "passes_per_image": method.passes_per_image}
+    stored = sum(tensor.numel() for name, tensor in learnt_tensors(method).items() if tensor.dtype != torch.bool)
+    return {"stored": stored, "passes_per_image": passes_per_image(method)}

@@ -13,7 +13,7 @@ from torch import Tensor
 from clare.errors import RunError
 from clare.files import RESTORE, read_tensors, write_json, write_tensors
 from clare.locks import LOCK, holding
-from clare.methods.base import Snapshot
+from clare.methods.state import Snapshot
 from clare.position import (
     ENVIRONMENT,
     POSITION,

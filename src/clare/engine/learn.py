@@ -11,25 +11,40 @@ from clare.engine.context import Context
 from clare.engine.journal import Journal
 from clare.engine.passes import run_sweep
 from clare.engine.train import PhaseRun, Place, load_parameters
-from clare.errors import DataError
+from clare.errors import DataError, ModelError
 from clare.methods.base import Method
+from clare.methods.state import restore, snapshot_of
 from clare.seeds import derive_seed
 from clare.steps import Collect, Notice, Pass, Phase, Result, Solve, Step, TaskInfo
 
 
 def learn_task(context: Context, method: Method, task: Task, journal: Journal) -> None:
     """Teach a method one task; if that fails, the method is what it was before."""
-    method.check_new(task.classes)
+    check_new(method, task.classes)
     check_images(task)
-    before = method.snapshot()
+    before = snapshot_of(method)
     device = context.ranks.device
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
             _drive(context, method, task, journal)
         except BaseException:
-            method.restore(before)
+            restore(method, before)
             raise
     method.tasks.append(task.classes)
+
+
+def check_new(method: Method, classes: tuple[str, ...]) -> None:
+    """Refuse a task without classes, with a class twice, or with a class learnt before."""
+    if not classes:
+        raise ModelError("the task has no classes; give it at least one class with images")
+    repeated = sorted({name for name in classes if classes.count(name) > 1})
+    if repeated:
+        raise ModelError(f"the task names the class '{repeated[0]}' twice; name every class once")
+    known = [name for name in classes if name in set(method.classes)]
+    if known:
+        raise ModelError(
+            f"the class '{known[0]}' was learnt before; leave it out of this task or give the new class another name"
+        )
 
 
 def check_images(task: Task) -> None:
@@ -50,7 +65,7 @@ def check_images(task: Task) -> None:
 
 def _drive(context: Context, method: Method, task: Task, journal: Journal) -> None:
     """Advance the method's generator until it ends."""
-    learning = method.learn(TaskInfo(task.index, task.classes))
+    learning = method.learn(TaskInfo(task.index, task.classes, method.seed))
     result: Result = {}
     step: Step
     for index in range(10_000):

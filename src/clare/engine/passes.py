@@ -10,6 +10,7 @@ from clare.engine.context import Context
 from clare.engine.images import ImageSource, drawn_batches
 from clare.engine.train import Place
 from clare.methods.base import Method
+from clare.methods.protocols import CachesFeatures, CachesQueries, GrowsFeatures
 from clare.seeds import derive_seed, generator_at
 from clare.steps import Collect, Pass
 
@@ -93,18 +94,20 @@ def sweep(context: Context, method: Method, source: ImageSource, rows_of: RowsOf
 
 
 @torch.no_grad()
-def predict_logits(context: Context, method: Method, images: LabelledImages, fixed: Tensor | None = None) -> Tensor:
-    """Return the logits of all images over all classes learnt so far, on every rank, in the images' order."""
+def predict_logits(context: Context, method: Method, images: LabelledImages, known: Tensor | None = None) -> Tensor:
+    """Return logits of all images over all classes so far, in their order; `known` are cached features or queries."""
     method.eval()
+    if known is not None and not isinstance(method, CachesQueries):
+        return _classified(context, method, known)
 
     def rows_of(inputs: Tensor, positions: Tensor) -> Tensor:
-        extra = () if fixed is None else (fixed[positions],)
-        features = context.programs.forward(method, method.features, inputs, *extra)
+        if known is None or not isinstance(method, CachesQueries):
+            features = context.programs.forward(method, method.features, inputs)
+        else:
+            features = context.programs.forward(method, method.features_from, inputs, known[positions])
         with context.ranks.autocast():
             return method.classify(features)
 
-    if fixed is not None and method.features_are_fixed:
-        return _classified(context, method, fixed)
     return sweep(context, method, ImageSource(context, images, augmented=False), rows_of).cpu()
 
 
@@ -120,7 +123,7 @@ def _classified(context: Context, method: Method, features: Tensor) -> Tensor:
     return torch.cat(logits).cpu()
 
 
-class FixedFeatures:
+class FeatureCache:
     """What evaluation keeps of the test images from task to task, until the method says that it has changed."""
 
     def __init__(self) -> None:
@@ -130,20 +133,27 @@ class FixedFeatures:
 
     @torch.no_grad()
     def of(self, context: Context, method: Method, images: LabelledImages, positions: Tensor) -> Tensor | None:
-        """Return the fixed features of the images at these positions, computing those that are not known."""
-        if method.fixed_version is None:
+        """Return features or queries of the images at these positions, computing those that are not known."""
+        if isinstance(method, CachesFeatures):
+            version, function = method.features_version, method.features
+        elif isinstance(method, CachesQueries):
+            version, function = 0, method.queries
+        else:
+            return None
+        if version is None:
             return None
         method.eval()
-        if method.fixed_version != self.version:
-            self.version, self.num_parts = method.fixed_version, method.num_fixed_parts
+        num_parts = method.num_parts if isinstance(method, GrowsFeatures) else 0
+        if version != self.version:
+            self.version, self.num_parts = version, num_parts
             self.rows, self.is_known = torch.zeros(0), torch.zeros(len(images), dtype=torch.bool)
-        if method.num_fixed_parts > self.num_parts:
-            self._widen(context, method, images)
+        if isinstance(method, GrowsFeatures) and num_parts > self.num_parts:
+            self._widen(context, method, method, images)
         missing = positions[~self.is_known[positions]]
         if len(missing):
 
             def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
-                return context.programs.forward(method, method.fixed_features, inputs)
+                return context.programs.forward(method, function, inputs)
 
             new = sweep(context, method, ImageSource(context, images.select(missing), augmented=False), rows_of)
             if not len(self.rows):
@@ -152,16 +162,16 @@ class FixedFeatures:
             self.is_known[missing] = True
         return self.rows[positions.to(self.rows.device)]
 
-    def _widen(self, context: Context, method: Method, images: LabelledImages) -> None:
+    def _widen(self, context: Context, method: Method, grown: GrowsFeatures, images: LabelledImages) -> None:
         """Add the parts that came since to the features of known images."""
         known, first = self.is_known.nonzero().squeeze(1), self.num_parts
-        self.num_parts = method.num_fixed_parts
+        self.num_parts = grown.num_parts
         if not len(known):
             return
 
         def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
             with context.ranks.autocast():
-                return method.later_parts(inputs, first)
+                return grown.later_parts(inputs, first)
 
         new = sweep(context, method, ImageSource(context, images.select(known), augmented=False), rows_of)
         added = new.new_zeros(len(images), *new.shape[1:])

@@ -10,6 +10,7 @@ from clare.engine.capture import CapturedForward, CapturedStep
 from clare.engine.ranks import Ranks
 from clare.engine.step import TrainStep
 from clare.methods.base import Method
+from clare.methods.protocols import GrowsFeatures, GrowsRoom
 from clare.steps import Phase
 
 Mode = Literal["off", "graph", "fused"]
@@ -28,14 +29,15 @@ class Programs:
 
     def captures_features(self, method: Method) -> bool:
         """Tell whether a method's sweeps are recorded: not where its features grow from task to task."""
-        return self.captures(method) and not method.features_grow
+        return self.captures(method) and not isinstance(method, GrowsFeatures)
 
     def train_step(self, method: Method, phase: Phase) -> TrainStep:
         """Return a step for this phase, ready to begin; images are worth recording, drawn features are not."""
         if phase.data is not None or not self.captures(method):
             return TrainStep(self.ranks, phase)
         optimizer = replace(phase.optimizer, learning_rate=0.0)
-        kind = ("train", phase.batch_size, optimizer, phase.clip_norm, _kind(phase), method.room)
+        room = method.room if isinstance(method, GrowsRoom) else 0
+        kind = ("train", phase.batch_size, optimizer, phase.clip_norm, _kind(phase), room)
         step = self.captured.get(kind)
         if step is None:
             step = self.captured[kind] = CapturedStep(self.ranks, phase, self.mode == "fused", self.notice)

@@ -20,11 +20,13 @@ from clare.engine.evaluate import accuracies, count_parameters, evaluate
 from clare.engine.folder import RunFolder, working_alone
 from clare.engine.learn import learn_task
 from clare.engine.memory import peak_memory, reset_peak_memory
-from clare.engine.passes import FixedFeatures
+from clare.engine.passes import FeatureCache
 from clare.engine.ranks import Ranks, is_first_rank
 from clare.engine.settings import EngineSettings
 from clare.errors import DivergedError, SettingsError
-from clare.methods.base import METHODS, Method
+from clare.methods.base import METHODS, Method, prepare
+from clare.methods.protocols import LearnsAllAtOnce, capacity_of, diagnosis_of
+from clare.methods.state import snapshot_of
 from clare.model.folder import has_whole_model, restored, save_model
 from clare.presets.schema import Experiment
 from clare.record import EndEvent, StartEvent, TaskEvent
@@ -57,15 +59,15 @@ def _run_alone(experiment: Experiment, folder: Path, listener: Listener) -> None
         listener.notice(f"{dataset.num_skipped} unreadable images were left out")
     stream = make_stream(dataset, experiment.stream, experiment.seed)
     kind = METHODS.get(experiment.method_name)
-    if kind.merges_tasks:
+    if issubclass(kind, LearnsAllAtOnce):
         stream = merge_tasks(stream)
     method = kind(backbone, experiment.method_settings(), experiment.seed)
-    method.prepare(len(stream.tasks), max(len(task.classes) for task in stream.tasks))
+    prepare(method, len(stream.tasks), max(len(task.classes) for task in stream.tasks))
     method.to(ranks.device)
     # Only now, when data and backbone are known to be good: a mistake in either leaves no folder behind.
     run.begin(preset, environment(ranks))
     _take_up(run, method, stream, backbone, dataset.num_skipped)
-    kept = FixedFeatures()
+    kept = FeatureCache()
     for task in stream.tasks[run.next_task :]:
         _one_task(context, run, method, stream, task.index, kept)
     if lacks_model and run.writes:
@@ -109,7 +111,7 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
     if snapshot is not None:
         restored(run.path, method, snapshot)
     if run.is_new:
-        capacity = method.capacity()
+        capacity = capacity_of(method)
         start = StartEvent(
             time=time.time(),
             method=method.name,
@@ -123,9 +125,7 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
         run.commit_record()
 
 
-def _one_task(
-    context: Context, run: RunFolder, method: Method, stream: Stream, index: int, kept: FixedFeatures
-) -> None:
+def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, index: int, kept: FeatureCache) -> None:
     """Learn a task, evaluate, record, commit."""
     task = stream.tasks[index]
     context.listener.task(index, len(stream.tasks), task.classes)
@@ -139,14 +139,14 @@ def _one_task(
     learnt = time.perf_counter() - started
     predicted, target, evaluated = evaluate(context, method, stream, index, kept)
     run.predictions(index, predicted, target)
-    capacity, parameters = method.capacity(), count_parameters(method)
+    capacity, parameters = capacity_of(method), count_parameters(method)
     measured = TaskEvent(
         task=index,
         **accuracies(predicted, target, stream.task_of_class, index),
         capacity_used=1 - capacity.num_free / capacity.num_coordinates if capacity else None,
         num_claimed=capacity.num_claimed if capacity else None,
         num_free=capacity.num_free if capacity else None,
-        diagnosis=method.diagnosis(),
+        diagnosis=diagnosis_of(method),
         learn_seconds=round(learnt, 3),
         evaluate_seconds=round(evaluated, 3),
         peak_memory=peak_memory(context.ranks.device),
@@ -154,7 +154,7 @@ def _one_task(
         passes_per_image=parameters["passes_per_image"],
     )
     run.tell(measured)
-    run.advance(method.snapshot())
+    run.advance(snapshot_of(method))
     context.listener.measured(measured)
 
 

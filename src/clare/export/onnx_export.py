@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clare.backbones.attach import bare_parameter
 from clare.data.transforms import darkened
 from clare.errors import ModelError
 from clare.export.export_check import Agreement, Pictures, compare
 from clare.export.export_source import Source
-from clare.export.folding import folded_projections, projections
-from clare.methods.base import Method
+from clare.methods.base import Method, bare_features
+from clare.methods.protocols import Deploys
 from clare.version import __version__
 
 TOLERANCE = 1e-3
@@ -47,7 +48,7 @@ class OnnxClassifier(nn.Module):
         """Return logits and probabilities of images in 0..1, shape (B, C, S, S)."""
         seen = darkened(images, 1.0) if self.inverts else images
         method, normal = self.method, (seen - self.mean) / self.std
-        logits = method.classify(method.bare_features(normal) if self.is_folded else method.features(normal))
+        logits = method.classify(bare_features(method, normal) if self.is_folded else method.features(normal))
         return logits, (self.scale * logits).softmax(1)
 
 
@@ -59,11 +60,11 @@ def fixed_method(method: Method) -> Method:
 
 
 def fold(method: Method) -> bool:
-    """Add low-rank updates to the backbone's weights, and tell whether there were any."""
-    folded = folded_projections(method)
-    for projection, weight in zip(projections(method) if folded else [], folded or [], strict=True):
-        projection.weight.data.copy_(weight)
-    return folded is not None
+    """Put weights that take the place of the backbone's into it, and tell whether there were any."""
+    weights = method.deployed().weights if isinstance(method, Deploys) else {}
+    for name, weight in weights.items():
+        bare_parameter(method.backbone, name).data.copy_(weight)
+    return len(weights) > 0
 
 
 def export_onnx(source: Source, pictures: Pictures) -> tuple[bytes, Agreement]:

@@ -1,7 +1,6 @@
 """What a method has learnt on top of its backbone, for plain timm: tensors, a description, and a small loader."""
 
 import json
-import math
 from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,19 +14,15 @@ from clare.backbones.vit import EMBEDDED, EMBEDDED_ARCHITECTURE, EMBEDDED_WEIGHT
 from clare.errors import ModelError
 from clare.export.export_check import Agreement, Pictures, compare
 from clare.export.export_source import Source
-from clare.export.folding import folded_projections
 from clare.export.timm_loader import load
 from clare.files import write_bytes
-from clare.methods._shared.adapted import AdaptedMethod
 from clare.methods.base import Method
-from clare.methods.full_finetune import FullFineTune
-from clare.tuners.adapter import FlatAdapter
+from clare.methods.protocols import Deploys
 
 TOLERANCE = 1e-5
 FORMAT = 1
 EMBEDDED_BASE = "vit_tiny_patch16_224"
 """The timm model that becomes the embedded one with other sizes."""
-ADAPTER_PARTS = ("down", "down_bias", "up", "up_bias")
 
 
 def export_timm(source: Source, pictures: Pictures) -> tuple[dict[str, bytes], Agreement]:
@@ -53,39 +48,25 @@ def export_timm(source: Source, pictures: Pictures) -> tuple[dict[str, bytes], A
 
 def portable_tensors(method: Method) -> dict[str, Tensor]:
     """Return the head's rows and what the method adds to the backbone; a method that adds more than that is refused."""
-    kind = type(method)
-    projections = folded_projections(method)
-    is_plain_head = kind.classify is Method.classify and method.head.finished_form != "projected"
-    if is_plain_head and projections is not None:
-        added = {f"backbone.blocks.{index}.attn.qkv.weight": weight for index, weight in enumerate(projections)}
-    elif is_plain_head and isinstance(method, AdaptedMethod) and kind.features is AdaptedMethod.features:
-        added = adapter_tensors(method.adapter)
-    elif is_plain_head and isinstance(method, FullFineTune) and kind.features is FullFineTune.features:
-        added = {f"backbone.{name}": weight for name, weight in method.weights.weights().items()}
-    elif is_plain_head and kind.features is Method.features and kind.fixed_features is Method.fixed_features:
-        added = {}
-    else:
+    if not isinstance(method, Deploys) or method.head.finished_form == "projected":
         raise ModelError(
             f"the method {method.name} is neither one adapter nor other weights under plain rows, so timm alone cannot "
             "run it; use --format onnx"
         )
-    tensors = {**added, "head.rows": method.head.rows}
-    return {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
-
-
-def adapter_tensors(adapter: FlatAdapter) -> dict[str, Tensor]:
-    """Return the matrices and biases of every block out of the flat parameter."""
-    sizes = [math.prod(shape) for shape in adapter.shapes]
+    added = method.deployed()
+    rows: dict[str, Tensor] = {"rows": method.head.rows}
+    parts = {"backbone": added.weights, "adapter": added.adapters, "head": rows}
     return {
-        f"adapter.{index}.{name}": part.view(shape)
-        for index, row in enumerate(adapter.values.view(adapter.num_blocks, -1))
-        for name, part, shape in zip(ADAPTER_PARTS, torch.split(row, sizes), adapter.shapes, strict=True)
+        f"{part}.{name}": tensor.detach().clone().contiguous()
+        for part, tensors in parts.items()
+        for name, tensor in tensors.items()
     }
 
 
 def describe(source: Source, settings: BackboneSettings) -> dict[str, Any]:
     """Return all that the loader must know, and how images are brought to the model's size."""
     method, transforms, head = source.method, source.transforms, source.method.head
+    scale = method.deployed().adapter_scale if isinstance(method, Deploys) else None
     mean, std = source.normalisation
     is_embedded = settings.name == EMBEDDED
     sizes = {**(EMBEDDED_ARCHITECTURE if is_embedded else {}), **settings.architecture}
@@ -103,7 +84,7 @@ def describe(source: Source, settings: BackboneSettings) -> dict[str, Any]:
         },
         "mean": mean,
         "std": std,
-        "adapter": {"scale": method.adapter.settings.scale} if isinstance(method, AdaptedMethod) else None,
+        "adapter": {"scale": scale} if scale is not None else None,
         "head": {
             "form": head.finished_form,
             "scale": source.scale,

@@ -74,6 +74,7 @@ class DiscriminantHead(SolvedHead):
     def forget(self, place: int) -> None:
         """Let the scatter stand for as many samples as the other classes have; whose they were is not known."""
         self.scatter.mul_(1 - self.counts[place] / self.counts.sum())
+        super().forget(place)
 
     def carry_over(self, drift: Drift) -> None:
         """Move class means and the covariance to where a task's training took the features."""

@@ -5,7 +5,7 @@ D of a cosine row, D + 1 of a linear one, whose last number is its bias.
 """
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -139,6 +139,8 @@ class LinearHeadSettings(HeadSettings):
 class Head(nn.Module):
     """Finished rows of all classes so far, and a padded block of rows for the task being learnt."""
 
+    per_class: ClassVar[tuple[str, ...]] = ("rows", "means", "factors")
+    """Tensors with a row for each class, or with none where the head has no use for them."""
     means: Tensor
     factors: Tensor
     closed: Tensor
@@ -243,6 +245,15 @@ class Head(nn.Module):
     def append(self, rows: Tensor) -> None:
         """Add the rows of finished classes."""
         self.rows = nn.Parameter(torch.cat([self.rows.data, rows.to(self.rows)]), requires_grad=False)
+
+    @torch.no_grad()
+    def forget(self, place: int) -> None:
+        """Let a class go with its row and its own statistics; sums that all classes share keep its samples."""
+        for name in self.per_class:
+            tensor = getattr(self, name)
+            if len(tensor):
+                kept = torch.cat([tensor[:place], tensor[place + 1 :]])
+                setattr(self, name, nn.Parameter(kept, requires_grad=False) if name == "rows" else kept)
 
     def carry_over(self, drift: Drift) -> None:
         """Move class means and covariances of earlier classes to where a task's training took them."""

@@ -14,6 +14,7 @@ from clare.heads.solved import SolvedHead
 class ProjectedHead(SolvedHead):
     """Sums of random features as they were when each task was learnt; they cannot follow a drift of the features."""
 
+    per_class = (*SolvedHead.per_class, "sums")
     projection: Tensor
     gram: Tensor
     sums: Tensor

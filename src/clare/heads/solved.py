@@ -17,6 +17,7 @@ from clare.steps import Collect, Learning, Pass, Solve
 class SolvedHead(Head, ABC):
     """Class means and further sums; a task is trained with the rows of its form, which are then dropped."""
 
+    per_class = (*Head.per_class, "counts")
     counts: Tensor
 
     def __init__(self, num_features: int, settings: HeadSettings) -> None:
@@ -89,9 +90,6 @@ class SolvedHead(Head, ABC):
         means = (old * self.means[places].double() + sums["sum"]) / (old + new)
         self.means[places] = means.to(self.means)
         self.counts[places] += sums["count"].to(self.counts)
-
-    def forget(self, place: int) -> None:
-        """Prepare for a class to go; sums that all classes share keep its samples."""
 
     def resize(self, num_classes: int, block_size: int) -> None:
         """Make room for saved rows and sums before they are loaded."""

@@ -14,7 +14,8 @@ from clare.backbones.vit import Backbone
 from clare.heads.head import HeadSettings
 from clare.heads.make import make_head
 from clare.methods._shared.first_task import FirstTaskMethod, FirstTaskSettings
-from clare.methods.base import register
+from clare.methods.base import bare_features, register
+from clare.methods.protocols import KeepsRowsAlone, PassesSeveralTimes
 from clare.steps import Learning, TaskInfo
 
 
@@ -39,7 +40,7 @@ class AperSettings(FirstTaskSettings):
 
 
 @register
-class Aper(FirstTaskMethod):
+class Aper(FirstTaskMethod, PassesSeveralTimes, KeepsRowsAlone):
     """Two branches, the bare backbone and the one tuned on the first task; rows are class means of both."""
 
     name = "aper-adapter"
@@ -50,19 +51,14 @@ class Aper(FirstTaskMethod):
 
     def __init__(self, backbone: Backbone, settings: AperSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
-        self.head = make_head(2 * self.num_features, settings.head, seed)
+        self.head = make_head(2 * self.num_tuned, settings.head, seed)
 
-    def fixed_features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return the bare features, then the tuned ones, shape (B, 2D)."""
-        return torch.cat([self.bare_features(images), self.tuned_features(images)], dim=1)
-
-    @property
-    def passes_per_look(self) -> int:
-        """Two: one bare, one tuned."""
-        return 2
+        return torch.cat([bare_features(self, images), self.tuned_features(images)], dim=1)
 
     def learn(self, task: TaskInfo) -> Learning:
         """Tune on the first task, then finish rows from one pass over the task."""
         yield from self.tune(task)
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.head.open_block(len(task.classes), task.generator("rows"))
         yield from self.head.finish(len(task.classes))

@@ -12,8 +12,18 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast, Over
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
-from clare.methods.base import Capacity, register
-from clare.sparse.diagnosis import count_claim, movement_histogram, smallest
+from clare.methods.base import register
+from clare.methods.protocols import (
+    Capacity,
+    ClaimsCoordinates,
+    Diagnoses,
+    GrowsRoom,
+    HasStructure,
+    HasTinySettings,
+    KeepsRowsAlone,
+    PlansTasks,
+)
+from clare.sparse.diagnosis import count_claim, count_per_block, movement_histogram, smallest
 from clare.sparse.ledger import Ledger
 from clare.sparse.select import budget_of, select_random, select_top
 from clare.sparse.update import MergeForm, PenaltyForm, merged
@@ -64,7 +74,9 @@ class ClareSettings(AdaptedSettings):
 
 
 @register
-class Clare(AdaptedMethod):
+class Clare(
+    AdaptedMethod, ClaimsCoordinates, KeepsRowsAlone, HasStructure, PlansTasks, GrowsRoom, Diagnoses, HasTinySettings
+):
     """One adapter, one head, disjoint sparse masks."""
 
     name = "clare"
@@ -84,7 +96,6 @@ class Clare(AdaptedMethod):
 
     def prepare(self, num_tasks: int | None, largest_task: int) -> None:
         """Make room for the rows of all tasks where their number is known."""
-        super().prepare(num_tasks, largest_task)
         self.contrast.reserve((num_tasks or 0) * largest_task)
 
     @property
@@ -118,7 +129,7 @@ class Clare(AdaptedMethod):
 
     def open_rows(self, task: TaskInfo) -> Learning:
         """Draw the task's rows, beside those of earlier tasks."""
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.head.open_block(len(task.classes), task.generator("rows"))
         self.contrast.take(self.head)
         yield from ()
 
@@ -176,7 +187,7 @@ class Clare(AdaptedMethod):
             num_candidates, 1 - settings.sparsity if settings.capacity_aware else settings.constant_share
         )
         if settings.mask == "random":
-            return select_random(candidates, budget, self.generator(task, "mask"))
+            return select_random(candidates, budget, task.generator("mask"))
         scores = (self.adapter.values.detach() - origin).abs()
         chosen = select_top(scores, candidates, budget, settings.select_unmoved)
         self.movement = movement_histogram(scores[candidates], smallest(scores, chosen))
@@ -186,16 +197,30 @@ class Clare(AdaptedMethod):
         """Return how much of the adapter is used."""
         return Capacity(self.ledger.num_coordinates, self.ledger.num_free, (self.ledger.lengths or [0])[-1])
 
+    def claims_by_layer(self) -> list[list[int]]:
+        """Return how many coordinates each task claimed in each block."""
+        claims = (self.ledger.claim_of(task)[0] for task in range(len(self.ledger.lengths)))
+        return [count_per_block(claim, self.adapter.num_blocks, self.adapter.block_size) for claim in claims]
+
+    def claim_nothing(self) -> None:
+        """Note a task that claims no coordinate, since every task has its claim in the ledger."""
+        self.ledger.claim(torch.zeros_like(self.ledger.free), self.adapter.values)
+
+    @property
+    def share_left_free(self) -> float | None:
+        """The sparsity; none where every task may use every coordinate."""
+        is_free_for_all = self.settings.mask == "none" or not self.settings.capacity_aware
+        return None if is_free_for_all else self.settings.sparsity
+
     def diagnosis(self) -> dict[str, Any]:
         """Return how far Stage 1 moved the candidates, where it did, and which blocks the task's claim lies in."""
         placed = count_claim(self.ledger, self.adapter.num_blocks, self.adapter.block_size)
         return {**({"movement": self.movement} if self.movement else {}), **placed}
 
     def structure(self) -> dict[str, Any]:
-        """Return the base structure and the size of every task's claim."""
-        return {**super().structure(), "claims": list(self.ledger.lengths)}
+        """Return the size of every task's claim."""
+        return {"claims": list(self.ledger.lengths)}
 
     def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for rows and claims."""
-        super().rebuild(structure)
+        """Make room for the claims."""
         self.ledger.resize(structure["claims"])

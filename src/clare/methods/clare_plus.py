@@ -1,7 +1,5 @@
 """CLARE with statistics that follow the features."""
 
-from typing import Any, ClassVar
-
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -9,7 +7,7 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.heads.drift import fit_drift_of_parts
-from clare.methods.base import register
+from clare.methods.base import bare_features, register
 from clare.methods.clare import Clare, ClareSettings
 from clare.steps import Collect, Learning, Solve, TaskInfo, answered
 
@@ -40,8 +38,6 @@ class ClarePlus(Clare):
 
     name = "clare-plus"
     summary = "clare with class statistics that follow the drift, and a loss that can be over all classes so far"
-    family = "adapters"
-    tiny: ClassVar[dict[str, Any]] = {"probe_epochs": 2}
     settings_type = ClarePlusSettings
     settings: ClarePlusSettings
     anchor: Tensor
@@ -86,4 +82,4 @@ class ClarePlus(Clare):
     def _features_before(self, images: Tensor) -> Tensor:
         """Return the features as they were when the task began."""
         with self.adapter.spread(self.anchor):
-            return self.bare_features(images)
+            return bare_features(self, images)

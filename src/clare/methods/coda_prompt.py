@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from clare.backbones.vit import Backbone
 from clare.errors import SettingsError
 from clare.methods._shared.prompted import SlottedMethod, SlottedSettings, frozen, require_blocks
-from clare.methods.base import register
+from clare.methods.base import bare_features, register
+from clare.methods.protocols import HasTinySettings
 from clare.steps import Group, Learning, Result, Solve, TaskInfo
 from clare.tuners.prefix import Prefix, PrefixTuner
 
@@ -45,7 +46,7 @@ class CodaPromptSettings(SlottedSettings):
 
 
 @register
-class CodaPrompt(SlottedMethod):
+class CodaPrompt(SlottedMethod, HasTinySettings):
     """Each task adds components, orthogonal to all before them at the start; those of old tasks are frozen."""
 
     name = "coda-prompt"
@@ -90,7 +91,7 @@ class CodaPrompt(SlottedMethod):
     def learn(self, task: TaskInfo) -> Learning:
         """Add the task's components, and train them alone with the task's rows."""
         first = self.take_slot() * self.per_task
-        fresh = yield Solve("components", partial(self._fresh_components, first, self.generator(task, "components")))
+        fresh = yield Solve("components", partial(self._fresh_components, first, task.generator("components")))
         for name, parameter in self.components().items():
             parameter.data[:, first : first + self.per_task] = fresh[name]
         self.open_rows(task)
@@ -111,13 +112,13 @@ class CodaPrompt(SlottedMethod):
         """Return the number of the task that each component belongs to, shape (C,)."""
         return torch.arange(self.keys.shape[1], device=self.slot.device) // self.per_task
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+    def features_from(self, images: Tensor, queries: Tensor) -> Tensor:
         """Return the features under the prefixes that fit each image's query."""
         own = self._tasks_of_components() == self.slot
         keys, attentions, prompts = (held(part, own) for part in self.components().values())
-        weights = component_weights(self.queries(images, fixed), attentions, keys)
+        weights = component_weights(queries, attentions, keys)
         with self.prefixes.joined(self.prefixes_of(weights @ prompts)):
-            return self.bare_features(images)
+            return bare_features(self, images)
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the task's classes, plus the penalty where it has a weight."""

@@ -23,7 +23,8 @@ from clare.methods._shared.prompted import (
     require_blocks,
     vote,
 )
-from clare.methods.base import register
+from clare.methods.base import bare_features, register
+from clare.methods.protocols import HasTinySettings
 from clare.seeds import generator_at
 from clare.steps import Group, Learning, TaskInfo
 from clare.tuners.prefix import Prefix, PrefixTuner
@@ -61,7 +62,7 @@ class DualPromptSettings(SlottedSettings):
 
 
 @register
-class DualPrompt(SlottedMethod):
+class DualPrompt(SlottedMethod, HasTinySettings):
     """General prefixes go on learning; the expert prefixes and the key of a task are its own."""
 
     name = "dualprompt"
@@ -107,9 +108,9 @@ class DualPrompt(SlottedMethod):
             yield self.phase([Group(self.general), experts, keys])
         yield from self.head.finish(len(task.classes))
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+    def features_from(self, images: Tensor, queries: Tensor) -> Tensor:
         """Return the features under the experts of the task that each image seems to come from."""
-        return self.prompted(images, self.infer(cosines(self.queries(images, fixed), self.keys)))
+        return self.prompted(images, self.infer(cosines(queries, self.keys)))
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the task's classes, less its similarity to the task's key."""
@@ -132,7 +133,7 @@ class DualPrompt(SlottedMethod):
     def prompted(self, images: Tensor, slots: Tensor) -> Tensor:
         """Return the features of images with the experts of these slots, one for each image or one for all."""
         with self.prefixes.joined(self.prefixes_of(slots)):
-            return self.bare_features(images)
+            return bare_features(self, images)
 
     def prefixes_of(self, slots: Tensor) -> list[Prefix]:
         """Return keys and values for each block: shared ones first, then those of the slots."""

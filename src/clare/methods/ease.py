@@ -15,7 +15,8 @@ from clare.heads.head import HeadSettings
 from clare.heads.statistics import class_means, class_sums
 from clare.heads.subspaces import subspace_weights, synthesise, weighted_cosines, whole_cosines
 from clare.methods._shared.adapted import AdaptedSettings
-from clare.methods.base import Method, register
+from clare.methods.base import Method, bare_features, register
+from clare.methods.protocols import GrowsFeatures, HasStructure, PassesSeveralTimes
 from clare.steps import Group, Learning, Pass, Phase, Sgd, TaskInfo
 from clare.tuners.adapter_stack import AdapterStack
 
@@ -61,16 +62,14 @@ class EaseSettings(AdaptedSettings):
 
 
 @register
-class Ease(Method):
+class Ease(Method, GrowsFeatures, PassesSeveralTimes, HasStructure):
     """One adapter per task; a class is judged in all subspaces, most of all in that of its own task."""
 
     name = "ease"
     summary = "trains an adapter for each task and classifies by class means in the subspaces of all adapters"
     family = "adapters"
-    fixed_shapes = True
     # Features and prototypes grow by one subspace with each task; the adapter being trained stays in its place.
-    features_grow = True
-    features_are_fixed = True
+    fixed_shapes = True
     reads_blocks = False
     settings_type = EaseSettings
     settings: EaseSettings
@@ -87,10 +86,10 @@ class Ease(Method):
     def learn(self, task: TaskInfo) -> Learning:
         """Train a fresh adapter with throw-away rows, then place the classes in all subspaces."""
         settings, num_new = self.settings, len(task.classes)
-        self.head.open_block(num_new, self.generator(task, "rows"))
+        self.head.open_block(num_new, task.generator("rows"))
         if self.tasks:
             self.adapters.keep()
-        self.adapters.draw(self.generator(task, "adapter"))
+        self.adapters.draw(task.generator("adapter"))
         groups = [Group(self.adapters.current), *self.head.groups()]
         optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
         yield Phase("train", settings.epochs, groups, self.loss, optimizer, settings.batch_size)
@@ -121,19 +120,19 @@ class Ease(Method):
         self.weights = F.pad(weights, (self.num_bare, 0), value=self.settings.bare_weight)
 
     @property
-    def fixed_version(self) -> int | None:
+    def features_version(self) -> int | None:
         """Nothing is fixed until the first task is learnt; from then on subspaces are added and none changes."""
         return 0 if self.tasks else None
 
     @property
-    def num_fixed_parts(self) -> int:
+    def num_parts(self) -> int:
         """The bare backbone, if it is a subspace, and every adapter."""
         return self.num_bare + len(self.adapters)
 
-    def fixed_features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return the features of all subspaces side by side, the bare backbone's first if it is one."""
         later = self.later_parts(images, self.num_bare)
-        return torch.cat([self.bare_features(images), later], 1) if self.num_bare else later
+        return torch.cat([bare_features(self, images), later], 1) if self.num_bare else later
 
     def later_parts(self, images: Tensor, first: int) -> Tensor:
         """Return the features of the adapters from a subspace on, side by side."""
@@ -150,13 +149,12 @@ class Ease(Method):
             return whole_cosines(parts, self.prototypes)
 
     @property
-    def passes_per_look(self) -> int:
-        """An image goes through the backbone once for each subspace."""
-        return len(self.adapters) + self.num_bare
+    def num_passes(self) -> int:
+        """One for each subspace."""
+        return self.num_parts
 
     def rebuild(self, structure: dict[str, Any]) -> None:
         """Make room for adapters and prototypes; the head keeps no finished rows."""
-        super().rebuild(structure)
         self.head.resize(0, int(structure["block_size"]))
         sizes = [len(task) for task in self.tasks]
         self.adapters.resize(max(len(sizes), 1))

@@ -2,11 +2,12 @@
 
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
 from clare.methods.base import register
+from clare.methods.protocols import KeepsRowsAlone
 from clare.steps import Group, Learning, TaskInfo
 
 
 @register
-class FineTune(AdaptedMethod):
+class FineTune(AdaptedMethod, KeepsRowsAlone):
     """The adapter trained on one task after another, with nothing to keep it from forgetting."""
 
     name = "finetune"
@@ -17,6 +18,6 @@ class FineTune(AdaptedMethod):
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train the whole adapter with fresh rows, then finish the rows."""
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.head.open_block(len(task.classes), task.generator("rows"))
         yield self.phase("train", self.settings.epochs, [Group(self.adapter.values), *self.head.groups()])
         yield from self.head.finish(len(task.classes))

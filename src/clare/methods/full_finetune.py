@@ -12,13 +12,11 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
 from clare.methods.base import register
-from clare.sparse.diagnosis import movement_histogram, smallest
+from clare.methods.protocols import Deployed, Deploys, Diagnoses, HasTinySettings, KeepsRowsAlone
+from clare.sparse.diagnosis import LARGE, movement_histogram, smallest
 from clare.sparse.select import budget_of, select_random, select_top
 from clare.steps import Choosing, Group, Learning, TaskInfo
 from clare.tuners.backbone_weights import BackboneWeights
-
-LARGE = 0.05
-"""The update from which on the paper counts a weight as one of the few that changed much."""
 
 
 class FullFineTuneSettings(RecipeSettings):
@@ -33,7 +31,7 @@ class FullFineTuneSettings(RecipeSettings):
 
 
 @register
-class FullFineTune(RecipeMethod):
+class FullFineTune(RecipeMethod, KeepsRowsAlone, Deploys, Diagnoses, HasTinySettings):
     """A second set of the backbone's weights, trained on one task after another."""
 
     name = "full-finetune"
@@ -52,13 +50,13 @@ class FullFineTune(RecipeMethod):
         self.threshold: float | None = None
         self.movement: dict[str, Any] | None = None
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return the features of the fine-tuned weights; the backbone's own stay what they are."""
         return self.weights.features(self.backbone, images)
 
     def learn(self, task: TaskInfo) -> Learning:
         """Choose the weights that may move, train them with fresh rows, then finish the rows."""
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.head.open_block(len(task.classes), task.generator("rows"))
         values = self.weights.values
         start = values.detach().clone()
         chosen = yield from self._choose(task, start)
@@ -76,7 +74,7 @@ class FullFineTune(RecipeMethod):
         if settings.share == 1:
             return everything
         if settings.selection == "random":
-            return select_random(everything, budget, self.generator(task, "mask"))
+            return select_random(everything, budget, task.generator("mask"))
         rows = [group.parameter.detach().clone() for group in self.head.groups()]
         # Decay towards zero would score a weight by its size.
         groups = [Group(values, decay_towards=start), *self.head.groups()]
@@ -88,6 +86,10 @@ class FullFineTune(RecipeMethod):
         for group, row_values in zip(self.head.groups(), rows, strict=True):
             group.parameter.copy_(row_values)
         return chosen
+
+    def deployed(self) -> Deployed:
+        """Return all weights."""
+        return Deployed(self.weights.weights())
 
     def diagnosis(self) -> dict[str, Any]:
         """Return how far the task moved the weights, and the smallest movement in the probe that was chosen."""

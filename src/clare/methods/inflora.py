@@ -15,7 +15,8 @@ from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
 from clare.heads.head import LinearHeadSettings
 from clare.methods._shared.dualgpm import Basis, InputMemory
-from clare.methods.base import Method, MethodSettings, register
+from clare.methods.base import Method, MethodSettings, bare_features, register
+from clare.methods.protocols import Deployed, Deploys, HasStructure, HasTinySettings, PlansTasks
 from clare.steps import Adam, Group, Learning, Pass, Phase, Solve, TaskInfo
 from clare.tuners.lora import QkvLora
 
@@ -48,7 +49,7 @@ class InfLoraSettings(MethodSettings):
 
 
 @register
-class InfLora(Method):
+class InfLora(Method, PlansTasks, HasStructure, Deploys, HasTinySettings):
     """Low-rank updates of keys and values, each outside the inputs of earlier tasks, merged after every task."""
 
     name = "inflora"
@@ -69,8 +70,7 @@ class InfLora(Method):
         self.num_tasks = settings.num_tasks
 
     def prepare(self, num_tasks: int | None, largest_task: int) -> None:
-        """Make room for the head, and learn how many tasks the threshold rises over."""
-        super().prepare(num_tasks, largest_task)
+        """Learn how many tasks the threshold rises over."""
         if self.num_tasks and num_tasks and num_tasks > self.num_tasks:
             raise SettingsError(
                 f"`method.num_tasks` is {self.num_tasks}, but the stream has {num_tasks} tasks; "
@@ -91,16 +91,24 @@ class InfLora(Method):
                 "start again with a larger number, since the threshold depends on it"
             )
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return the features with all tasks' updates."""
-        with self.lora.active(self.merged + self.lora.product()):
-            return self.bare_features(images)
+        with self.lora.active(self.update()):
+            return bare_features(self, images)
+
+    def update(self) -> Tensor:
+        """Return the sum of all tasks' updates, shape (L, P, D, D)."""
+        return self.merged + self.lora.product()
+
+    def deployed(self) -> Deployed:
+        """Return the projections with all updates."""
+        return Deployed(self.lora.weights(self.backbone, self.update()))
 
     def learn(self, task: TaskInfo) -> Learning:
         """Find free directions, train the update along them, merge it, and remember the task's inputs."""
         settings, index = self.settings, len(self.tasks)
         self._check_num_tasks(index)
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.head.open_block(len(task.classes), task.generator("rows"))
         before = yield self._moments("inputs before")
         solved = yield Solve("directions", lambda: {"down": self._free_directions(before["moments"])})
         self.lora.down.copy_(solved["down"])
@@ -124,7 +132,7 @@ class InfLora(Method):
         """Ask for the second moments of the inputs of every block's projection, augmented as in training."""
 
         def statistic(images: Tensor, _: Tensor, weights: Tensor) -> dict[str, Tensor]:
-            with self.lora.active(self.merged + self.lora.product()), self.lora.watched(weights) as moments:
+            with self.lora.active(self.update()), self.lora.watched(weights) as moments:
                 self.backbone.forward_features(images)
             # Sums, not means: directions and shares do not depend on a factor.
             return {"moments": torch.stack(moments)}
@@ -138,12 +146,11 @@ class InfLora(Method):
         return torch.stack(found)[:, None].to(self.lora.down)
 
     def structure(self) -> dict[str, Any]:
-        """Return the base structure, the number of tasks and the sizes of the memory."""
-        return {**super().structure(), "num_tasks": self.num_tasks, "memory": self.memory.structure()}
+        """Return the number of tasks and the sizes of the memory."""
+        return {"num_tasks": self.num_tasks, "memory": self.memory.structure()}
 
     def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for rows and memory."""
-        super().rebuild(structure)
+        """Make room for the memory."""
         self.num_tasks = int(structure["num_tasks"])
         self.memory.resize(**structure["memory"])
 

@@ -2,12 +2,12 @@
 
 from clare.methods.base import register
 from clare.methods.finetune import FineTune
+from clare.methods.protocols import LearnsAllAtOnce
 
 
 @register
-class Joint(FineTune):
+class Joint(FineTune, LearnsAllAtOnce):
     """The same learner as fine-tuning, on the stream merged into one task."""
 
     name = "joint"
     summary = "trains every coordinate of one adapter on all classes at once: an upper bound, not a continual learner"
-    merges_tasks = True

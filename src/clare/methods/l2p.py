@@ -23,6 +23,7 @@ from clare.methods._shared.prompted import (
     vote,
 )
 from clare.methods.base import register
+from clare.methods.protocols import HasTinySettings, KeepsRowsAlone
 from clare.seeds import generator_at
 from clare.steps import Group, Learning, TaskInfo
 
@@ -63,7 +64,7 @@ class L2pSettings(PromptedSettings):
 
 
 @register
-class L2p(PromptedMethod):
+class L2p(PromptedMethod, KeepsRowsAlone, HasTinySettings):
     """Prompts of a shared pool join the patches; their outputs are the feature."""
 
     name = "l2p"
@@ -92,9 +93,9 @@ class L2p(PromptedMethod):
             yield self.phase([Group(self.prompts), Group(self.keys)])
         yield from self.head.finish(len(task.classes))
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+    def features_from(self, images: Tensor, queries: Tensor) -> Tensor:
         """Return the mean output of the chosen prompts' tokens."""
-        return self.prompted(images, self.choose(cosines(self.queries(images, fixed), self.keys)))
+        return self.prompted(images, self.choose(cosines(queries, self.keys)))
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the task's classes, less its similarity to the chosen keys."""

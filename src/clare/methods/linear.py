@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from clare.methods.base import Method, MethodSettings, register
+from clare.methods.protocols import CachesFeatures, Deploys, KeepsRowsAlone
 from clare.steps import Learning, Phase, Sgd, TaskInfo
 
 
@@ -17,26 +18,20 @@ class LinearSettings(MethodSettings):
 
 
 @register
-class Linear(Method):
+class Linear(Method, CachesFeatures, KeepsRowsAlone, Deploys):
     """Frozen features; only the head learns."""
 
     name = "linear"
     summary = "trains the head alone on frozen features"
     family = "references"
     fixed_shapes = True
-    features_are_fixed = True
     settings_type = LinearSettings
     settings: LinearSettings
-
-    @property
-    def fixed_version(self) -> int:
-        """The backbone never changes."""
-        return 0
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train fresh rows if the strategy keeps trained rows, then finish them."""
         settings = self.settings
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.head.open_block(len(task.classes), task.generator("rows"))
         if settings.head.strategy == "trained":
             optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
             yield Phase("train", settings.epochs, self.head.groups(), self.loss, optimizer, settings.batch_size)

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.heads.ridge import RidgeHead, RidgeHeadSettings
 from clare.methods._shared.first_task import FirstTaskMethod, FirstTaskSettings
 from clare.methods.base import register
+from clare.methods.protocols import HasTinySettings
 from clare.seeds import generator_at
 from clare.steps import Collect, Learning, Notice, Result, Solve, TaskInfo
 
@@ -31,7 +31,7 @@ class RanPacSettings(FirstTaskSettings):
 
 
 @register
-class RanPac(FirstTaskMethod):
+class RanPac(FirstTaskMethod, HasTinySettings):
     """Frozen features, fixed random features of them, and a linear classifier in closed form."""
 
     name = "ranpac"
@@ -46,11 +46,7 @@ class RanPac(FirstTaskMethod):
         super().__init__(backbone, settings, seed)
         dtype = torch.float64 if settings.precision == "float64" else torch.float32
         generator = generator_at(seed, "projection")
-        self.head = RidgeHead(self.num_features, settings.num_projected, dtype, settings.head, generator)
-
-    def fixed_features(self, images: Tensor) -> Tensor:
-        """Return the tuned features, shape (B, D); the head makes random features of them."""
-        return self.tuned_features(images)
+        self.head = RidgeHead(self.num_tuned, settings.num_projected, dtype, settings.head, generator)
 
     def learn(self, task: TaskInfo) -> Learning:
         """Tune on the first task, add the task to the sums, and solve for the rows of all classes."""
@@ -58,7 +54,7 @@ class RanPac(FirstTaskMethod):
         collected = yield Collect("features", self.features)
         features, labels = collected["values"], collected["labels"]
         self.head.add(features, labels, len(task.classes))
-        order = torch.randperm(len(labels), generator=self.generator(task, "split")).to(labels.device)
+        order = torch.randperm(len(labels), generator=task.generator("split")).to(labels.device)
 
         def solve() -> Result:
             asked = self.settings.ridge or self.head.choose_ridge(features[order], labels[order], len(task.classes))

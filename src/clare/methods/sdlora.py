@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
 from clare.heads.head import LinearHeadSettings
-from clare.methods.base import Method, MethodSettings, register
+from clare.methods.base import Method, MethodSettings, bare_features, register
+from clare.methods.protocols import Deployed, Deploys, HasStructure, HasTinySettings
 from clare.steps import Group, Learning, Phase, Sgd, TaskInfo
 from clare.tuners.lora import QkvLora, draw_down, unit_norm
 
@@ -30,7 +31,7 @@ class SdLoraSettings(MethodSettings):
 
 
 @register
-class SdLora(Method):
+class SdLora(Method, HasStructure, Deploys, HasTinySettings):
     """One low-rank direction per task on queries and values, one magnitude per direction."""
 
     # Steps are not recorded: directions and magnitudes grow with every task.
@@ -55,18 +56,22 @@ class SdLora(Method):
         scales = self.magnitudes[:-1].repeat_interleave(self.settings.rank)
         return (self.earlier_up * scales) @ self.earlier_down + self.magnitudes[-1] * self.lora.product()
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return the features with all tasks' directions."""
         with self.lora.active(self.update()):
-            return self.bare_features(images)
+            return bare_features(self, images)
+
+    def deployed(self) -> Deployed:
+        """Return the projections with all directions."""
+        return Deployed(self.lora.weights(self.backbone, self.update()))
 
     def learn(self, task: TaskInfo) -> Learning:
         """Fix the last direction, draw a new one, and train it with all magnitudes and the new rows."""
         settings = self.settings
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.head.open_block(len(task.classes), task.generator("rows"))
         if self.tasks:
             self.fix_direction()
-        self.lora.down.copy_(draw_down(self.lora.down.shape, self.generator(task, "down")))
+        self.lora.down.copy_(draw_down(self.lora.down.shape, task.generator("down")))
         self.lora.up.zero_()
         self.magnitudes.fill_(settings.magnitude)
         groups = [Group(self.lora.down), Group(self.lora.up), Group(self.magnitudes), *self.head.groups()]
@@ -85,8 +90,7 @@ class SdLora(Method):
         self.magnitudes = nn.Parameter(self.magnitudes.new_zeros(num_directions), requires_grad=False)
 
     def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for rows, directions and magnitudes."""
-        super().rebuild(structure)
+        """Make room for directions and magnitudes."""
         num_earlier = max(len(self.tasks) - 1, 0)
         num_blocks, num_parts, rank, width = self.lora.down.shape
         self.earlier_down = self.earlier_down.new_zeros(num_blocks, num_parts, num_earlier * rank, width)

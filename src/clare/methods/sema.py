@@ -13,7 +13,8 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.heads.head import LinearHeadSettings
-from clare.methods.base import Method, MethodSettings, register
+from clare.methods.base import Method, MethodSettings, bare_features, register
+from clare.methods.protocols import CachesFeatures, HasStructure, HasTinySettings
 from clare.seeds import generator_at
 from clare.steps import Collect, Group, Learning, Loss, Phase, Sgd, TaskInfo
 from clare.tuners.mixture import BlockAdapters, Mixture, MixtureSettings
@@ -48,7 +49,7 @@ class SemaSettings(MethodSettings):
 
 
 @register
-class Sema(Method):
+class Sema(Method, CachesFeatures, HasStructure, HasTinySettings):
     """Adapters in every block; the last blocks get more of them when a task is new to those they have."""
 
     name = "sema"
@@ -63,8 +64,6 @@ class Sema(Method):
         "learning_rate": 0.001,
     }
     # Adapters are added as the data ask for them, so shapes change and steps are not recorded.
-    fixed_shapes = False
-    features_are_fixed = True
     settings_type = SemaSettings
     settings: SemaSettings
 
@@ -74,18 +73,18 @@ class Sema(Method):
         self.mixture = Mixture(backbone.vit, settings.adapter, num_expandable, generator_at(seed, "adapters"))
 
     @property
-    def fixed_version(self) -> int:
+    def features_version(self) -> int:
         """After a task the features change only with the number of adapters."""
         return sum(self.mixture.counts)
 
-    def fixed_features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return the features of the adapted backbone."""
         with self.mixture.spread():
-            return self.bare_features(images)
+            return bare_features(self, images)
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train all adapters on the first task, and on a later one those that it adds; then finish the rows."""
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.head.open_block(len(task.classes), task.generator("rows"))
         if not self.tasks:
             yield from self._fit(self.mixture.adapters, range(len(self.mixture.routed)))
         else:
@@ -105,7 +104,7 @@ class Sema(Method):
                 break
             batch, place = found
             grown.add(place)
-            routed[place].grow(self.generator(task, f"adapter {place}"))
+            routed[place].grow(task.generator(f"adapter {place}"))
             yield from self._fit([routed[place]], [place])
             # The scan goes on behind the batch that was new, then from the first one on.
             start = batch + 1
@@ -114,7 +113,7 @@ class Sema(Method):
 
     def scan_order(self, task: TaskInfo, num_images: int) -> Tensor:
         """Return the order in which a scan cuts the task's images into batches."""
-        return torch.randperm(num_images, generator=self.generator(task, "scan"))
+        return torch.randperm(num_images, generator=task.generator("scan"))
 
     def _fit(self, adapters: Sequence[BlockAdapters], places: Sequence[int]) -> Learning:
         """Train the newest adapters and the head, then the newest descriptors, and keep the statistics of these."""
@@ -161,12 +160,11 @@ class Sema(Method):
         return Phase(name, epochs, groups, loss, optimizer, settings.batch_size)
 
     def structure(self) -> dict[str, Any]:
-        """Return the base structure and the number of adapters of the blocks that can get more."""
-        return {**super().structure(), "adapters": self.mixture.counts}
+        """Return the number of adapters of the blocks that can get more."""
+        return {"adapters": self.mixture.counts}
 
     def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for rows and adapters."""
-        super().rebuild(structure)
+        """Make room for the adapters."""
         self.mixture.resize([int(count) for count in structure["adapters"]])
 
 

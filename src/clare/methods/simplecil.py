@@ -7,6 +7,7 @@ from pydantic import field_validator
 
 from clare.heads.head import HeadSettings
 from clare.methods.base import Method, MethodSettings, register
+from clare.methods.protocols import CachesFeatures, Deploys, KeepsRowsAlone
 from clare.steps import Learning, TaskInfo
 
 
@@ -24,20 +25,14 @@ class SimpleCilSettings(MethodSettings):
 
 
 @register
-class SimpleCil(Method):
+class SimpleCil(Method, CachesFeatures, KeepsRowsAlone, Deploys):
     """Frozen features, rows are class means."""
 
     name = "simplecil"
     summary = "class means of the frozen features, no training of the backbone or an adapter"
     family = "references"
     fixed_shapes = True
-    features_are_fixed = True
     settings_type = SimpleCilSettings
-
-    @property
-    def fixed_version(self) -> int:
-        """The backbone never changes."""
-        return 0
 
     def learn(self, task: TaskInfo) -> Learning:
         """Finish rows from one pass over the task."""

@@ -21,7 +21,8 @@ from clare.errors import ModelError
 from clare.files import write_bytes, write_json
 from clare.locks import LOCK
 from clare.methods import METHODS
-from clare.methods.base import Method, Snapshot
+from clare.methods.base import Method
+from clare.methods.state import Snapshot, restore, snapshot_of, structure_of
 from clare.model.checks import RESTORE, checked_history, checked_state
 from clare.registry import how_to_name, is_file_name, shown
 from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, read_json, seal
@@ -59,7 +60,7 @@ class Manifest:
 
 def make_state(method: Method, backbone: Backbone, transforms: TransformSettings, tensors: str) -> State:
     """Return what there is to say about a model whose tensors are in this file."""
-    structure = method.structure()
+    structure = structure_of(method)
     return {
         "method": {"name": METHODS.name_of(type(method)), **method.settings.model_dump(mode="json")},
         "seed": method.seed,
@@ -81,7 +82,7 @@ def undated_classes(structure: dict[str, Any]) -> list[dict[str, Any]]:
 
 def save_model(folder: Path, method: Method, backbone: Backbone, transforms: TransformSettings) -> None:
     """Write a model without a history so that an interruption leaves the one that was there before."""
-    name = write_state_tensors(folder, method.snapshot().tensors)
+    name = write_state_tensors(folder, snapshot_of(method).tensors)
     commit(folder, Manifest(make_state(method, backbone, transforms, name), version=1))
 
 
@@ -133,7 +134,7 @@ def method_of(folder: Path, state: State, named: Named) -> type[Method]:
 def restored(folder: Path, method: Method, snapshot: Snapshot) -> None:
     """Put a method where a folder says, whose structure may be no such method's."""
     try:
-        method.restore(snapshot)
+        restore(method, snapshot)
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ModelError(
             f"the structure that {folder} names does not fit the method {method.name} ({error!r}); {RESTORE}"

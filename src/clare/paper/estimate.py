@@ -21,7 +21,8 @@ from clare.engine.ranks import Ranks
 from clare.engine.run import make_transforms
 from clare.engine.train import PhaseRun, Place
 from clare.methods import METHODS
-from clare.methods.base import Method
+from clare.methods.base import Method, passes_per_image, prepare
+from clare.methods.protocols import LearnsAllAtOnce
 from clare.paper.extent import Extent, TaskExtent, task_extents
 from clare.presets.schema import Experiment
 from clare.seeds import generator_at
@@ -102,7 +103,7 @@ class Estimator:
         measured = self.measured[key]
         if measured is None:
             return None
-        merged = METHODS.get(experiment.method_name).merges_tasks
+        merged = issubclass(METHODS.get(experiment.method_name), LearnsAllAtOnce)
         return run_seconds(measured, task_extents(extent, experiment, merged))
 
 
@@ -131,14 +132,14 @@ def measure(experiment: Experiment) -> Measured | None:
 def _measure(context: Context, experiment: Experiment, backbone: Backbone) -> Measured:
     """Learn two tiny tasks, and look at their images once more."""
     method = METHODS.get(experiment.method_name)(backbone, experiment.method_settings(), experiment.seed)
-    method.prepare(NUM_TASKS, NUM_CLASSES)
+    prepare(method, NUM_TASKS, NUM_CLASSES)
     method.to(context.ranks.device)
     images = noise_images(context, backbone)
     costs, passes = [], []
     for index in range(NUM_TASKS):
         costs.append(_walk(context, method, images, index))
         predict_logits(context, method, images)
-        passes.append(method.passes_per_image)
+        passes.append(passes_per_image(method))
     started = _now(context)
     predict_logits(context, method, images)
     per_evaluated = (_now(context) - started) / len(images)
@@ -159,7 +160,7 @@ def noise_images(context: Context, backbone: Backbone) -> LabelledImages:
 def _walk(context: Context, method: Method, images: LabelledImages, index: int) -> Costs:
     """Learn one tiny task step by step and add up what the steps cost."""
     classes = tuple(f"class {index}-{place}" for place in range(NUM_CLASSES))
-    learning = method.learn(TaskInfo(index, classes))
+    learning = method.learn(TaskInfo(index, classes, method.seed))
     num_seen = (index + 1) * NUM_CLASSES
     costs = Costs()
     step: Step = next(learning)

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from clare.files import write_bytes
-from clare.methods.full_finetune import LARGE
 from clare.paper.catalogue import FULL, UPDATED_SHARES
 from clare.paper.results import Cell, Results
 from clare.report.looks import COLOURS, EMPHASIS
 from clare.report.plots import FAINT, INK, to_png, to_svg
 from clare.report.tables import count
+from clare.sparse.diagnosis import LARGE
 
 SMALL = 0.01
 QUIET = COLOURS[1]

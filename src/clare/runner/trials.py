@@ -11,6 +11,7 @@ import numpy as np
 from clare.errors import SettingsError, nearest
 from clare.methods import METHODS
 from clare.methods.base import Method
+from clare.methods.protocols import FACTORS, Tunable
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 from clare.seeds import derive_seed
@@ -76,8 +77,8 @@ def make_grid(preset: str, method: str, overrides: Sequence[str], seed: int | No
     """Return the grid around the preset's own settings; ties are broken by chance, the same for the same seed."""
     experiment = make_experiment(preset, method, overrides, seed)
     kind = METHODS.get(method)
-    starts = {key: _value_at(kind, experiment, key) for key in _tunable(kind)}
-    axes = {key: values_of(starts[key], listed, key) for key, listed in _tunable(kind).items()}
+    starts = {key: _value_at(kind, experiment, key) for key in tunable_of(kind)}
+    axes = {key: values_of(starts[key], listed, key) for key, listed in tunable_of(kind).items()}
     points = list(itertools.product(*axes.values()))
     random = np.random.RandomState(derive_seed(experiment.seed, kind.name, "trials") % 2**32)
     shuffled = [points[place] for place in random.permutation(len(points))]
@@ -128,11 +129,11 @@ def values_of(start: Any, listed: Sequence[Any], key: str) -> list[Any]:
     return sorted({start, *near})
 
 
-def _tunable(kind: type[Method]) -> dict[str, tuple[Any, ...]]:
+def tunable_of(kind: type[Method]) -> dict[str, tuple[Any, ...]]:
     """Return what is to be tried of a method; one without a learning rate that lists nothing has nothing to try."""
-    if kind.tunable is Method.tunable and "learning_rate" not in kind.settings_type.model_fields:
-        return {}
-    return kind.tunable
+    if issubclass(kind, Tunable):
+        return kind.tunable
+    return {"learning_rate": FACTORS} if "learning_rate" in kind.settings_type.model_fields else {}
 
 
 def _value_at(kind: type[Method], experiment: Experiment, key: str) -> Any:

@@ -11,6 +11,8 @@ from clare.sparse.ledger import Ledger
 SMALLEST = 1e-9
 """The lowest edge; smaller movements count in the first bin."""
 NUM_BINS = 40
+LARGE = 0.05
+"""The update from which on the paper counts a weight as one of the few that changed much."""
 
 
 def movement_histogram(movement: Tensor, threshold: float | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from clare.methods.base import Method
+from clare.methods.state import structure_of
 
 
 def keep(condition: bool, otherwise: str) -> None:
@@ -47,4 +48,4 @@ def all_bytes(module: nn.Module) -> dict[str, Any]:
 def everything(method: Method) -> dict[str, Any]:
     """Return all that makes a method what it is."""
     grads = [name for name, parameter in method.named_parameters() if parameter.requires_grad]
-    return {**all_bytes(method), "structure": method.structure(), "grads": grads}
+    return {**all_bytes(method), "structure": structure_of(method), "grads": grads}

@@ -1,6 +1,5 @@
 """The promises that every method keeps; nothing here knows which method it holds."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,13 +8,13 @@ from torch import Tensor
 
 from clare.backbones.vit import fingerprint
 from clare.data.store import Canvas, ImageStore
-from clare.data.stream import Task
 from clare.engine.context import Silence
 from clare.engine.journal import NoJournal
 from clare.engine.learn import learn_task
 from clare.engine.run import run_experiment
-from clare.errors import ModelError, SettingsError
+from clare.errors import SettingsError
 from clare.methods.base import Method
+from clare.methods.state import learnt_tensors, restore, snapshot_of
 from clare.model.folder import load_model, save_model
 from clare.settings import build_settings
 from clare.steps import Group, Learning, Phase, TaskInfo
@@ -65,11 +64,11 @@ def a_loaded_model_answers_as_the_saved_one(case: Case) -> None:
 def a_snapshot_brings_everything_back(case: Case) -> None:
     """A snapshot restores the method, and makes a fresh one, so that both go on alike to the bit."""
     method = case.learn(case.method(), 0)
-    snapshot, before, logits = method.snapshot(), everything(method), case.logits(method)
+    snapshot, before, logits = snapshot_of(method), everything(method), case.logits(method)
     after = everything(case.learn(method, 1))
     keep(after != before, "a task changes nothing")
     for learner, which in ((method, "the restored method"), (case.method(), "a fresh method, restored,")):
-        learner.restore(snapshot)
+        restore(learner, snapshot)
         keep_same(everything(learner), before, which)
         keep(same_bits(case.logits(learner), logits), f"{which} gives other logits")
         keep_same(everything(case.learn(learner, 1)), after, f"{which} after one more task")
@@ -94,7 +93,7 @@ def frozen_stays_frozen(case: Case) -> None:
         case.learn(method, task.index)
         keep_same(all_bytes(method.backbone), before, f"the backbone after task {task.index + 1}")
         keep(fingerprint(method.backbone) == print_before, "the backbone has another fingerprint")
-        saved = [name for name in method.tensors() if name.startswith("backbone.")]
+        saved = [name for name in learnt_tensors(method) if name.startswith("backbone.")]
         keep(not saved, f"it saves {saved[:1]} of the backbone")
 
 
@@ -172,24 +171,6 @@ def only_the_task_at_hand_is_seen(case: Case) -> None:
         keep(not num_missed, f"task {task.index + 1} leaves {num_missed} of its images unseen")
 
 
-def a_class_learnt_before_is_refused(case: Case) -> None:
-    """A task with a class that was learnt before is refused, and the method is what it was."""
-    method = case.learn(case.method(), 0)
-    before, logits = everything(method), case.logits(method)
-    first, second = case.stream.tasks[:2]
-    known = first.classes[0]
-    for task in (first, Task(1, (second.classes[0], known), second.train)):
-        expect(
-            ModelError,
-            lambda task=task: learn_task(case.context, method, task, NoJournal()),  # type: ignore[misc]
-            f"it learns the class '{known}' twice",
-            f"the class '{re.escape(known)}' was learnt before; leave it out",
-        )
-        keep_same(everything(method), before, "the method after the refusal")
-        keep(same_bits(case.logits(method), logits), "the method gives other logits after the refusal")
-    case.learn(method, 1)
-
-
 def a_task_that_is_cut_off_leaves_the_method_as_it_was(case: Case) -> None:
     """A task that fails in the middle leaves no trace."""
     method = case.learn(case.method(), 0)
@@ -248,7 +229,6 @@ FOR_EACH_METHOD: tuple[Promise, ...] = (
     a_run_depends_on_its_seed_alone,
     every_setting_is_typed_explained_and_bounded,
     a_wrong_setting_is_named,
-    a_class_learnt_before_is_refused,
     it_reads_more_of_the_backbone_or_says_that_it_does_not,
 )
 FOR_EACH_REFUSED_STRATEGY: tuple[Promise, ...] = (a_strategy_that_cannot_be_used_is_refused_with_those_that_can,)

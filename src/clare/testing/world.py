@@ -24,7 +24,8 @@ from clare.errors import SettingsError
 from clare.files import write_tensors, write_text
 from clare.heads.head import HeadSettings
 from clare.methods import METHODS
-from clare.methods.base import Method
+from clare.methods.base import Method, prepare
+from clare.methods.protocols import tiny_settings
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 from clare.presets.write import table_lines
@@ -124,7 +125,7 @@ def write_preset(folder: Path, methods: Sequence[str] = ()) -> Path:
     architecture = ", ".join(f"{name} = {size}" for name, size in SIZES.items())
     lines = [PRESET.format(weights=weights, architecture=architecture)]
     for name in dict.fromkeys([*METHODS, *methods]):
-        lines += table_lines(name, METHODS.get(name).tiny)
+        lines += table_lines(name, tiny_settings(METHODS.get(name)))
     write_text(folder / "tiny.toml", "\n".join(lines) + "\n")
     return folder / "tiny.toml"
 
@@ -173,7 +174,7 @@ class Case:
     def method(self, *overrides: str) -> Method:
         """Return a method that has learnt nothing, on a backbone of its own, ready for the stream."""
         method = self.kind(tiny_backbone(), self.experiment(*overrides).method_settings(), 0)
-        method.prepare(len(self.stream.tasks), max(len(task.classes) for task in self.stream.tasks))
+        prepare(method, len(self.stream.tasks), max(len(task.classes) for task in self.stream.tasks))
         return method
 
     def learn(self, method: Method, *tasks: int, context: Context | None = None) -> Method:

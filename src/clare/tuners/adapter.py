@@ -47,6 +47,10 @@ class AdaptedBlock(nn.Module):
         return x + mlp_update(block, x) + self._adapter[0].branch(self.index, x)
 
 
+PARTS = ("down", "down_bias", "up", "up_bias")
+"""What an adapter is made of, in the order of the flat parameter."""
+
+
 class FlatAdapter(Tuner):
     """All adapter coordinates as one flat parameter, beside their initial values."""
 
@@ -85,6 +89,15 @@ class FlatAdapter(Tuner):
             yield
         finally:
             self._weights = []
+
+    def parts(self) -> dict[str, Tensor]:
+        """Return the matrices and biases out of the flat parameter, by block and part."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        return {
+            f"{index}.{name}": part.view(shape)
+            for index, row in enumerate(self.values.view(self.num_blocks, -1))
+            for name, part, shape in zip(PARTS, torch.split(row, sizes), self.shapes, strict=True)
+        }
 
     @property
     def is_active(self) -> bool:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from clare.backbones.attach import plain_blocks, replace_modules, restore_modules
+from clare.backbones.attach import bare_parameter, plain_blocks, replace_modules, restore_modules
 from clare.errors import BackboneError, SettingsError
 
 Part = Literal["q", "k", "v"]
@@ -92,6 +92,12 @@ class QkvLora(nn.Module):
         for place, update in zip(self.places, self._updates[index].unbind(0), strict=True):
             rows[place] = rows[place] + update
         return torch.cat(rows)
+
+    def weights(self, vit: VisionTransformer, updates: Tensor) -> dict[str, Tensor]:
+        """Return the weights of the projections with updates of shape (L, P, D, D), by their names in the bare ViT."""
+        names = [f"{name}.weight" for name in projection_names(vit)]
+        with self.active(updates):
+            return {name: self.updated(index, bare_parameter(vit, name)) for index, name in enumerate(names)}
 
     def added(self, index: int, x: Tensor, outputs: Tensor) -> Tensor:
         """Return the outputs of a projection and the updates' products with its inputs, whose rounding is their own."""

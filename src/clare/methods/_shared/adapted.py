@@ -7,6 +7,8 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
+from clare.methods.base import bare_features
+from clare.methods.protocols import Deployed, Deploys
 from clare.seeds import generator_at
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
 
@@ -17,7 +19,7 @@ class AdaptedSettings(RecipeSettings):
     adapter: AdapterSettings = Field(AdapterSettings(), description="The shared adapter.")
 
 
-class AdaptedMethod(RecipeMethod):
+class AdaptedMethod(RecipeMethod, Deploys):
     """A method that trains one adapter shared by all tasks."""
 
     settings: AdaptedSettings
@@ -28,7 +30,11 @@ class AdaptedMethod(RecipeMethod):
         super().__init__(backbone, settings, seed)
         self.adapter = FlatAdapter(backbone.vit, settings.adapter, generator_at(seed, "adapter"), self.keeps_initial)
 
-    def features(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return the features of the adapted backbone."""
         with self.adapter.spread():
-            return self.bare_features(images)
+            return bare_features(self, images)
+
+    def deployed(self) -> Deployed:
+        """Return the adapters."""
+        return Deployed(adapters=self.adapter.parts(), adapter_scale=self.adapter.settings.scale)

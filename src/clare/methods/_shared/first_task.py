@@ -9,7 +9,8 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.heads.head import Head, HeadSettings
-from clare.methods.base import Method, MethodSettings
+from clare.methods.base import Method, MethodSettings, bare_features
+from clare.methods.protocols import CachesFeatures
 from clare.seeds import generator_at
 from clare.steps import Learning, Phase, Sgd, TaskInfo
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
@@ -49,36 +50,40 @@ def make_tuner(vit: VisionTransformer, settings: FirstTaskSettings, generator: t
     return TokenPrompts(vit, settings.num_prompts, deep=settings.tuner == "vpt-deep")
 
 
-class FirstTaskMethod(Method):
+class FirstTaskMethod(Method, CachesFeatures):
     """A method whose features are tuned on the first task and never change again."""
 
     fixed_shapes = True
-    features_are_fixed = True
     settings: FirstTaskSettings
 
     def __init__(self, backbone: Backbone, settings: FirstTaskSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
+        self.num_tuned = self.head.num_features
         self.tuner = make_tuner(backbone.vit, settings, generator_at(seed, "tuner"))
 
     @property
-    def fixed_version(self) -> int | None:
+    def features_version(self) -> int | None:
         """Nothing is fixed until the first task is learnt."""
         return 0 if self.tasks else None
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the features of the tuned backbone."""
+        return self.tuned_features(images)
 
     def tuned_features(self, images: Tensor) -> Tensor:
         """Return the features of the tuned backbone; without a tuner it is bare."""
         if self.tuner is None:
-            return self.bare_features(images)
+            return bare_features(self, images)
         with self.tuner.spread():
-            return self.bare_features(images)
+            return bare_features(self, images)
 
     def tune(self, task: TaskInfo) -> Learning:
         """Train the tuner if this is the first task; the rows trained with it are thrown away."""
         if self.tasks or self.tuner is None:
             return
         settings = self.settings
-        head = Head(self.num_features, TUNING_HEAD).to(self.head.rows.device)
-        head.open_block(len(task.classes), self.generator(task, "tuning rows"))
+        head = Head(self.num_tuned, TUNING_HEAD).to(self.head.rows.device)
+        head.open_block(len(task.classes), task.generator("tuning rows"))
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
             return head.block_loss(self.tuned_features(images), labels)

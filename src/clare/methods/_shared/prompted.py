@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
 from clare.heads.head import LinearHeadSettings
-from clare.methods.base import Method, MethodSettings
+from clare.methods.base import Method, MethodSettings, bare_features
+from clare.methods.protocols import CachesQueries, HasStructure, PassesSeveralTimes, PlansTasks
 from clare.steps import Adam, Collect, Group, Learning, Loss, Phase, Source, TaskInfo
 
 Start = Literal["small", "wide"]
@@ -42,7 +43,7 @@ class PromptedSettings(MethodSettings):
     )
 
 
-class PromptedMethod(Method):
+class PromptedMethod(Method, CachesQueries, PassesSeveralTimes):
     """A method whose prompts depend on a query: the image's feature in the bare backbone."""
 
     # Pools have all their slots from the start; the slot of the current task is a tensor.
@@ -50,23 +51,17 @@ class PromptedMethod(Method):
     reads_blocks = False
     settings: PromptedSettings
 
-    @property
-    def fixed_version(self) -> int:
-        """Queries never change."""
-        return 0
+    def queries(self, images: Tensor) -> Tensor:
+        """Return the features of the bare backbone, shape (B, D)."""
+        return bare_features(self, images)
 
-    @property
-    def passes_per_look(self) -> int:
-        """One pass for the query, one with the prompts."""
-        return 2
-
-    def queries(self, images: Tensor, fixed: Tensor | None = None) -> Tensor:
-        """Return the queries of these images, shape (B, D), unless they are known already."""
-        return self.fixed_features(images) if fixed is None else fixed
+    def features(self, images: Tensor) -> Tensor:
+        """Return the features under the prompts that fit each image's query."""
+        return self.features_from(images, self.queries(images))
 
     def open_rows(self, task: TaskInfo) -> None:
         """Make rows for a task's classes."""
-        self.head.open_block(len(task.classes), self.generator(task, "rows"))
+        self.head.open_block(len(task.classes), task.generator("rows"))
         # A cosine has no direction at zero.
         if self.settings.initial_rows == "zero" and self.settings.head.form == "linear":
             self.head.block.data.zero_()
@@ -77,7 +72,7 @@ class PromptedMethod(Method):
 
     def learn_keys(self, keys: Group, loss: Loss) -> Learning:
         """Train keys by themselves, on the queries of the task's images as testing sees them."""
-        queries = yield Collect("queries", self.fixed_features)
+        queries = yield Collect("queries", self.queries)
         yield self._phase("keys", [keys], loss, Queries(queries["values"], queries["labels"]))
 
     def _phase(self, name: str, groups: list[Group], loss: Loss, data: Source | None = None) -> Phase:
@@ -111,7 +106,7 @@ class SlottedSettings(PromptedSettings):
     )
 
 
-class SlottedMethod(PromptedMethod):
+class SlottedMethod(PromptedMethod, PlansTasks, HasStructure):
     """A prompted method in which every task has a slot of its own, so that it must know their number."""
 
     settings: SlottedSettings
@@ -134,7 +129,6 @@ class SlottedMethod(PromptedMethod):
 
     def prepare(self, num_tasks: int | None, largest_task: int) -> None:
         """Make a slot for every task, or say that their number is unknown or larger than the settings allow."""
-        super().prepare(num_tasks, largest_task)
         wanted = self.settings.num_tasks
         if wanted and num_tasks is not None and num_tasks > wanted:
             raise SettingsError(
@@ -165,12 +159,11 @@ class SlottedMethod(PromptedMethod):
             )
 
     def structure(self) -> dict[str, Any]:
-        """Return the base structure and the number of slots."""
-        return {**super().structure(), "num_slots": self.num_slots}
+        """Return the number of slots."""
+        return {"num_slots": self.num_slots}
 
     def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for rows and slots."""
-        super().rebuild(structure)
+        """Make room for the slots."""
         self.allocate(int(structure["num_slots"]))
 
 

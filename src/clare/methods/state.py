@@ -1,0 +1,60 @@
+"""What a method has learnt, taken out of it and put back."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clare.errors import ModelError
+from clare.methods.base import Method
+from clare.methods.protocols import HasStructure
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a method has learnt: structure as JSON values, the rest as tensors."""
+
+    structure: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def structure_of(method: Method) -> dict[str, Any]:
+    """Return what must be known to make room for a method's tensors."""
+    own = method.structure() if isinstance(method, HasStructure) else {}
+    return {"tasks": [list(task) for task in method.tasks], "block_size": len(method.head.block), **own}
+
+
+def rebuild(method: Method, structure: dict[str, Any]) -> None:
+    """Make room for the tensors that a snapshot with this structure holds."""
+    method.tasks = [tuple(task) for task in structure["tasks"]]
+    method.head.resize(len(method.classes), int(structure["block_size"]))
+    if isinstance(method, HasStructure):
+        method.rebuild(structure)
+
+
+def learnt_tensors(method: Method) -> dict[str, Tensor]:
+    """Return all tensors but those of the frozen backbone."""
+    return {name: tensor for name, tensor in method.state_dict().items() if not name.startswith("backbone.")}
+
+
+def snapshot_of(method: Method) -> Snapshot:
+    """Return a copy of everything learnt."""
+    tensors = {name: tensor.clone() for name, tensor in learnt_tensors(method).items()}
+    return Snapshot(structure_of(method), tensors)
+
+
+def restore(method: Method, snapshot: Snapshot) -> None:
+    """Go back to a snapshot."""
+    rebuild(method, snapshot.structure)
+    own = learnt_tensors(method)
+    different = sorted(own.keys() ^ snapshot.tensors.keys()) or [
+        name for name, tensor in own.items() if tensor.shape != snapshot.tensors[name].shape
+    ]
+    if different:
+        raise ModelError(
+            f"the saved state does not fit the method: {', '.join(different)}; use the settings it was saved with"
+        )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(snapshot.tensors[name])
