@@ -119,7 +119,7 @@ def test_a_curve_under_the_pointer_is_lit_in_every_figure_and_tells_its_value(
     scale = box["width"] / 600
     page.mouse.move(box["x"] + x * scale, box["y"] + y * scale)
     assert page.inner_text(".tip") == f"clare, {where}: {value}"
-    lit = page.locator(".series.lit")
+    lit = page.locator(".series.lit[data-points]")
     assert {lit.nth(index).get_attribute("data-label") for index in range(lit.count())} == {"clare"}
     assert lit.count() == page.locator(".series[data-label=clare]").count() > 3
     page.mouse.move(2, 2)
@@ -141,7 +141,7 @@ def test_a_legend_entry_is_walked_by_keyboard_and_pinned(open_page: Callable[...
     page.keyboard.press("Shift+Tab")
     page.evaluate("document.activeElement.blur()")
     assert entry.get_attribute("aria-pressed") == "true"
-    assert page.locator("#figure-accuracy .series.lit").get_attribute("data-label") == "ease"
+    assert page.locator("#figure-accuracy .series.lit[data-points]").get_attribute("data-label") == "ease"
 
 
 def test_cells_of_a_matrix_tell_their_value_and_the_seed_is_chosen(open_page: Callable[..., Any], report: Path) -> None:
@@ -151,11 +151,11 @@ def test_cells_of_a_matrix_tell_their_value_and_the_seed_is_chosen(open_page: Ca
     shown = page.locator("#matrix .cell:visible")
     assert {shown.nth(index).get_attribute("data-seed") for index in range(shown.count())} == {"2"}
     grid = shown.first.locator("svg.grid")
-    values = json.loads(grid.get_attribute("data-values"))
+    values, (left, top, wide, high) = (json.loads(grid.get_attribute(f"data-{name}")) for name in ("values", "box"))
     grid.scroll_into_view_if_needed()
     box = grid.bounding_box()
     scale = box["width"] / 310
-    page.mouse.move(box["x"] + (46 + 260 / 6) * scale, box["y"] + (46 + 5 * 260 / 6) * scale)
+    page.mouse.move(box["x"] + (left + wide / 6) * scale, box["y"] + (top + 5 * high / 6) * scale)
     assert page.inner_text(".tip") == f"after task 3, task 1: {values[2][0]:g} %"
 
 

@@ -26,7 +26,10 @@ def imported(package: Path) -> set[str]:
         (clare.metrics, {"clare.errors", "clare.metrics"}),
         (
             clare.report,
-            {f"clare.{part}" for part in ("errors", "files", "metrics", "position", "record", "report", "sealed")},
+            {
+                f"clare.{part}"
+                for part in ("errors", "files", "metrics", "plain", "position", "record", "report", "sealed")
+            },
         ),
     ],
 )

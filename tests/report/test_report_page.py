@@ -189,7 +189,8 @@ def test_what_the_engine_diagnoses_is_on_the_page(tmp_path: Path) -> None:
 
 def test_a_method_looks_the_same_in_every_figure(runs: list[RunRecord], tmp_path: Path) -> None:
     page = write_page(runs, tmp_path / "page.html").read_text()
-    found = re.findall(r'style="--c:var\(--c(\d)\)" data-key="(\d)" data-label="(\w+)"', page)
+    series = re.findall(r'data-key="(\d)" data-label="(\w+)".*?var\(--c(\d)\)', page)
+    found = [(colour, key, label) for key, label, colour in series]
     assert len(found) > 10
     assert len(set(found)) == 3
     strong = re.findall(r'<g class="series strong"[^>]*data-label="(\w+)"', page)
@@ -213,6 +214,6 @@ def test_gaps_in_what_was_measured_are_drawn_as_gaps(tmp_path: Path) -> None:
     (folder / "record.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     page = write_page([read_run(folder)], tmp_path / "page.html").read_text()
     figure = page[page.index('id="figure-new-task"') :]
-    (line,) = re.findall(r'<path class="line" d="([^"]+)"', figure[: figure.index("</svg>")])
+    (line,) = re.findall(r'data-label=.*?<path class="line" d="([^"]+)"', figure[: figure.index("</svg>")])
     assert line.count("M") == 2
     assert "nan" not in line

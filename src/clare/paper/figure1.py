@@ -8,11 +8,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clare.files import write_bytes
 from clare.paper.catalogue import FULL, UPDATED_SHARES
 from clare.paper.results import Cell, Results
+from clare.report.figure_files import write_figure
 from clare.report.looks import COLOURS, EMPHASIS
-from clare.report.plots import FAINT, INK, to_png, to_svg
+from clare.report.plots import INK, titled_axes
 from clare.report.tables import count
 from clare.sparse.diagnosis import LARGE
 
@@ -64,10 +64,10 @@ def draw(results: Results, preset: str) -> Figure:
     figure = Figure(figsize=(9.6, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)
     movement = movement_of(results.cells[preset, FULL])
-    _look(left, "Updates of full fine-tuning", "size of the update", "weights")
+    titled_axes(left, "Updates of full fine-tuning", "size of the update", "weights")
     if movement is not None:
         _histogram(left, movement["edges"], movement["counts"])
-    _look(right, "Updating only a share of the weights", "share that is updated (%)", "accuracy (%)")
+    titled_axes(right, "Updating only a share of the weights", "share that is updated (%)", "accuracy (%)")
     points = [
         (100 * share, cell.figures["final"].mean)
         for share, cell in zip(UPDATED_SHARES, results.rows(preset), strict=True)
@@ -93,26 +93,12 @@ def _histogram(axes: Axes, edges: Sequence[float], counts: Sequence[int]) -> Non
     axes.legend(frameon=False, labelcolor=INK)
 
 
-def _look(axes: Axes, title: str, across: str, upward: str) -> None:
-    """Give axes a title, names and quiet lines."""
-    axes.set_title(title, color=INK, loc="left", fontsize=11, fontweight="bold")
-    axes.set_xlabel(across, color=INK)
-    axes.set_ylabel(upward, color=INK)
-    axes.tick_params(colors=INK, which="both")
-    axes.grid(visible=True, color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
-
-
 def write_figures(results: Results, folder: Path) -> list[str]:
     """Write the figure of every preset as PNG and SVG, and return the lines that show them on the page."""
     lines = []
     for setting in results.settings:
         name = results.study.name if len(results.settings) == 1 else f"{results.study.name}-{setting.experiment.name}"
-        figure = draw(results, setting.preset)
-        write_bytes(folder / f"{name}.png", to_png(figure))
-        write_bytes(folder / f"{name}.svg", to_svg(figure, name))
+        write_figure(draw(results, setting.preset), folder, name)
         lines.append(f"![Updates and accuracy on {setting.experiment.name}]({name}.png)")
     return lines
 

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import MaxNLocator
 
 from clare.files import write_bytes
-from clare.report.plots import FAINT, INK, to_png
+from clare.report.plots import INK, titled_axes, to_png
 
 MAX_NAMED_CLASSES = 40
 MAX_NUMBERED_CLASSES = 15
@@ -28,7 +26,7 @@ def capacity_figure(claims: Sequence[Sequence[int]], num_coordinates: int) -> Fi
     tasks = np.arange(1, num_tasks + 1)
     colours = _colours(num_tasks)
     left.bar(tasks, shares, color=colours)
-    _plain_axes(left, "Claimed by each task", "task", "share of all coordinates (%)")
+    titled_axes(left, "Claimed by each task", "task", "share of all coordinates (%)")
     bottom = np.zeros(num_layers)
     layers = np.arange(1, num_layers + 1)
     per_layer = 100 * counts_TL * num_layers / num_coordinates
@@ -36,7 +34,7 @@ def capacity_figure(claims: Sequence[Sequence[int]], num_coordinates: int) -> Fi
         label = f"task {task}" if num_tasks <= MAX_NAMED_TASKS else None
         right.bar(layers, row, bottom=bottom, color=colour, label=label)
         bottom += row
-    _plain_axes(right, "Claimed in each layer", "layer", "share of the layer's coordinates (%)")
+    titled_axes(right, "Claimed in each layer", "layer", "share of the layer's coordinates (%)")
     if num_tasks <= MAX_NAMED_TASKS:
         right.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, labelcolor=INK)
     return figure
@@ -53,7 +51,7 @@ def confusion_figure(classes: Sequence[str], confusion: Sequence[Sequence[int]])
     axes = figure.add_subplot()
     image = axes.imshow(shares, cmap="cividis", vmin=0, vmax=100)
     figure.colorbar(image, ax=axes, shrink=0.8, label="share of the class (%)").outline.set_visible(False)
-    _plain_axes(axes, "What each class is taken for", "guessed class", "true class")
+    titled_axes(axes, "What each class is taken for", "guessed class", "true class")
     axes.grid(visible=False)
     if num_classes <= MAX_NAMED_CLASSES:
         axes.set_xticks(range(num_classes), list(classes), rotation=90)
@@ -75,19 +73,6 @@ def write_figure(figure: Figure, path: Path) -> None:
 def _colours(number: int) -> list[tuple[float, float, float, float]]:
     """Return so many colours from dark to light, which a reader without colour vision can tell apart."""
     return [tuple(colour) for colour in colormaps["cividis"](np.linspace(0.05, 0.95, number))]
-
-
-def _plain_axes(axes: Axes, title: str, across: str, upward: str) -> None:
-    """Give axes a title, names and quiet lines."""
-    axes.set_title(title, color=INK, loc="left", fontsize=11, fontweight="bold")
-    axes.set_xlabel(across, color=INK)
-    axes.set_ylabel(upward, color=INK)
-    axes.tick_params(colors=INK)
-    axes.grid(visible=True, axis="y", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _as_text(label: Text) -> None:

@@ -2,18 +2,30 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from html import escape
 
+import numpy as np
+
 from clare.report.charts import Chart, Curve, leave_out_bounds, make_charts, shown
-from clare.report.grids import Grid, accuracy_grids, claims_grid, movement_histograms
+from clare.report.grids import Grid, Histogram, accuracy_grids, claims_grid, movement_histograms
 from clare.report.groups import Group, Standing, group_runs
 from clare.report.looks import Look, looks_of
 from clare.report.pieces import folded, section, table
+from clare.report.plots import (
+    PAGE,
+    PAGE_BARS,
+    PAGE_GRID,
+    chart_figure,
+    grid_figure,
+    histogram_figure,
+    shade,
+    swatch_figure,
+)
 from clare.report.record import RunRecord
 from clare.report.standings import NO_HEAD
-from clare.report.svg import draw_chart, draw_swatch, value_text
-from clare.report.svg_grids import describe_histogram, draw_grid, draw_histogram, draw_scale
-from clare.report.tables import NONE, Sheet
+from clare.report.svg import as_data, page_svg, places_in
+from clare.report.tables import NONE, Sheet, count
 
 LARGE = "accuracy"
 LEGENDS = {"last": "after the last task", "mean": "mean over tasks", "most": "at most"}
@@ -84,9 +96,69 @@ def _chart(figures: Figures, chart: Chart) -> str:
     caption = f"<figcaption>{title}<p>{escape(chart.note)}{band}</p></figcaption>"
     return (
         f'<figure class="chart{" large" if is_large else ""}" id="figure-{chart.name}">{caption}'
-        f'<div class="plot">{draw_chart(chart, figures.looks, figures.keys)}</div>'
+        f'<div class="plot">{_curves(figures, chart)}</div>'
         f"{_legend(figures, chart)}{folded('Numbers', table(_numbers(chart)), kind='numbers')}</figure>"
     )
+
+
+def _curves(figures: Figures, chart: Chart) -> str:
+    """A chart whose curves the script can light and ask for their values."""
+    # The strong one is drawn last, over the others; what stands beside a curve is told by its look and its data.
+    drawn = chart_figure(chart, figures.looks, PAGE)
+    groups = {}
+    for curve in chart.curves:
+        kind = 'class="series strong"' if figures.looks[curve.label].is_strong else 'class="series"'
+        key = as_data(key=str(figures.keys[curve.label]))
+        known = [index for index, value in enumerate(curve.values) if not np.isnan(value)]
+        places = places_in(drawn, [(curve.places[index], curve.values[index]) for index in known])
+        points = [[*place, *_told(chart, curve, index)] for place, index in zip(places, known, strict=True)]
+        groups[curve.label] = f"{kind}{key}{as_data(label=curve.label, points=points)}"
+        groups[f"{curve.label} band"] = f"{kind}{key}"
+    return page_svg(drawn, "curves", f"{chart.title}: {chart.upward} against {chart.across}", groups)
+
+
+def _told(chart: Chart, curve: Curve, index: int) -> tuple[str, str]:
+    """Where a point of a curve is, and its value, in words."""
+    place = f"{curve.places[index]:g}"
+    where = f"{place} {chart.across}" if chart.across == "classes seen" else f"{chart.across} {place}"
+    return where, _value_text(chart, curve, index)
+
+
+def _value_text(chart: Chart, curve: Curve, index: int) -> str:
+    """The value of a curve at one of its places, with its deviation."""
+    value = shown(curve.values[index], chart.unit)
+    return f"{value} ± {shown(curve.deviations[index], chart.unit)}" if curve.deviations else value
+
+
+@lru_cache(maxsize=256)
+def _swatch(look: Look) -> str:
+    """A piece of a method's line."""
+    return page_svg(swatch_figure(look), "swatch", "", is_decoration=True)
+
+
+def _grid(grid: Grid) -> str:
+    """A heat map that the script can ask for its values."""
+    drawn = grid_figure(grid, "", PAGE_GRID)
+    left, right, below, above = PAGE_GRID.margins or (0, 0, 0, 0)
+    box = [left, above, PAGE_GRID.width - left - right, PAGE_GRID.height - below - above]
+    values = [[None if np.isnan(value) else round(value, 1) for value in row] for row in grid.values.tolist()]
+    data = as_data(across=grid.across, downward=grid.downward, box=box, values=values)
+    return page_svg(drawn, "grid", f"{grid.label}: {grid.downward} downward, {grid.across} across", data=data)
+
+
+def _scale(top: float) -> str:
+    """The colours of a heat map and what they mean."""
+    stops = ", ".join(shade(step / 10) for step in range(11))
+    return (
+        f'<p class="scale"><span>0</span><i style="background:linear-gradient(90deg, {stops})"></i>'
+        f"<span>{top:.3g} %</span></p>"
+    )
+
+
+def _describe(histogram: Histogram) -> str:
+    """What a histogram counts, in words."""
+    moved, most = sum(histogram.counts), count(max(histogram.counts))
+    return f"{count(moved)} candidates moved, {count(histogram.num_unmoved)} did not; the highest bar is {most}"
 
 
 def _legend(figures: Figures, chart: Chart) -> str:
@@ -106,7 +178,7 @@ def _entry(figures: Figures, chart: Chart, curve: Curve) -> str:
     look = figures.looks[curve.label]
     strong = ' class="strong"' if look.is_strong else ""
     return (
-        f'<li{strong}><button type="button" data-key="{figures.keys[curve.label]}">{draw_swatch(look)}'
+        f'<li{strong}><button type="button" data-key="{figures.keys[curve.label]}">{_swatch(look)}'
         f"<span>{escape(curve.label)}</span><b>{escape(shown(chart.summarised(curve), chart.unit))}</b></button></li>"
     )
 
@@ -116,7 +188,7 @@ def _numbers(chart: Chart) -> Sheet:
     places = sorted({place for curve in chart.curves for place in curve.places})
     rows = []
     for curve in chart.curves:
-        known = {place: value_text(chart, curve, index) for index, place in enumerate(curve.places)}
+        known = {place: _value_text(chart, curve, index) for index, place in enumerate(curve.places)}
         rows.append((curve.label, *(known.get(place, NONE) for place in places)))
     return Sheet("", (chart.across[0].upper() + chart.across[1:], *(f"{place:g}" for place in places)), tuple(rows))
 
@@ -128,7 +200,7 @@ def matrix_section(figures: Figures) -> str:
     if not drawn:
         return ""
     lead = "Accuracy after each task (down) on the test images of each task (across), in percent."
-    body = f'{_choice(figures.seeds)}{draw_scale(100)}<div class="grids">{"".join(drawn)}</div>'
+    body = f'{_choice(figures.seeds)}{_scale(100)}<div class="grids">{"".join(drawn)}</div>'
     return section("matrix", "Accuracy matrix", f'<p class="lead">{lead}</p>{body}')
 
 
@@ -154,9 +226,9 @@ def _choice(seeds: Sequence[int]) -> str:
 
 def _matrix(figures: Figures, label: str, grids: Mapping[int | None, Grid]) -> str:
     """One method's matrices, of which one is shown."""
-    cells = [f'<div class="cell" data-seed="mean">{draw_grid(grids[None])}</div>']
+    cells = [f'<div class="cell" data-seed="mean">{_grid(grids[None])}</div>']
     for seed in figures.seeds:
-        drawn = draw_grid(grids[seed]) if seed in grids else '<p class="quiet">no finished run with this seed</p>'
+        drawn = _grid(grids[seed]) if seed in grids else '<p class="quiet">no finished run with this seed</p>'
         cells.append(f'<div class="cell" data-seed="{seed}">{drawn}</div>')
     return f"<figure>{_name(figures, label)}{''.join(cells)}</figure>"
 
@@ -166,7 +238,7 @@ def _name(figures: Figures, label: str, remark: str = "") -> str:
     look = figures.looks[label]
     strong = ' class="strong"' if look.is_strong else ""
     note = f"<p>{escape(remark)}</p>" if remark else ""
-    return f"<figcaption{strong}><h3>{draw_swatch(look)}{escape(label)}</h3>{note}</figcaption>"
+    return f"<figcaption{strong}><h3>{_swatch(look)}{escape(label)}</h3>{note}</figcaption>"
 
 
 def _claims(figures: Figures, grid: Grid) -> str:
@@ -175,7 +247,7 @@ def _claims(figures: Figures, grid: Grid) -> str:
     name = f"Claimed in each layer by {grid.label}" if len(figures.groups) > 1 else "Claimed in each layer"
     return (
         f'<figure class="chart"><figcaption><h3>{escape(name)}</h3><p>{note}</p></figcaption>'
-        f"{draw_scale(grid.top)}{draw_grid(grid)}</figure>"
+        f"{_scale(grid.top)}{_grid(grid)}</figure>"
     )
 
 
@@ -184,8 +256,10 @@ def _histograms(figures: Figures) -> str:
     drawn = []
     for group in figures.groups:
         for each in movement_histograms(group):
-            caption = _name(figures, group.label, f"task {each.task + 1}: {describe_histogram(each)}")
-            drawn.append(f"<figure>{caption}{draw_histogram(each)}</figure>")
+            caption = _name(figures, group.label, f"task {each.task + 1}: {_describe(each)}")
+            label = f"{each.label}: sizes of updates of task {each.task + 1}"
+            bars = page_svg(histogram_figure(each, PAGE_BARS), "histogram", label)
+            drawn.append(f"<figure>{caption}{bars}</figure>")
     if not drawn:
         return ""
     lead = (

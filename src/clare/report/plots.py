@@ -1,37 +1,39 @@
-"""Every figure as files for a paper, of the width of its column, drawn without any global state of matplotlib."""
+"""Every figure, drawn by matplotlib without its global state: of a paper's column for files, larger for the page."""
 
 import io
 import math
-import re
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Outline
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from clare.files import write_bytes
-from clare.report.charts import Chart, Curve, at_tick, make_charts
-from clare.report.grids import Grid, Histogram, accuracy_grids, claims_grid, movement_histograms
-from clare.report.groups import Group, group_runs
-from clare.report.looks import COLOURS, DASHES, EMPHASIS, Look, looks_of
-from clare.report.record import RunRecord
+from clare.report.charts import Chart, Curve, at_tick
+from clare.report.grids import Grid, Histogram
+from clare.report.looks import COLOURS, DASHES, EMPHASIS, Look
 
 INK = "#1b1f24"
 FAINT = "#c9ced6"
 DPI = 300
-WIDTH = 3.3
-"""Inches: one column of a paper."""
-TEXT, SMALL = 8.0, 7.0
+POINTS = 72
+"""In an inch, as matplotlib sizes figures."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "p")
 MAX_MARKS = 25
 MAX_NUMBERED = 12
+SCALE = colormaps["cividis"]
+NUM_SHADES = 100
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 WIDE_FONTS = (
     "Noto Sans CJK JP",
     "Noto Sans CJK SC",
@@ -47,79 +49,65 @@ WIDE_FONTS = (
 """Fonts, as far as they are installed, for characters that matplotlib's own lacks."""
 
 
-def write_plots(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
-    """Write every figure as a PNG and an SVG file, in place of those of an earlier report; matrices are means."""
-    paths = []
-    for name, figure in draw_figures(runs).items():
-        for path, content in ((folder / f"{name}.png", to_png(figure)), (folder / f"{name}.svg", to_svg(figure, name))):
-            write_bytes(path, content)
-            paths.append(path)
-    _remove_others(folder, paths)
-    return paths
+@dataclass(frozen=True)
+class Size:
+    """Width and height in points, the size of type and the weight of lines; space around axes, or none to find it."""
+
+    width: float
+    height: float
+    text: float
+    weight: float = 1.0
+    margins: tuple[float, float, float, float] | None = None
+    """Left, right, below and above. The page has legends and scales of its own, a file needs them inside."""
 
 
-def _remove_others(folder: Path, paths: Sequence[Path]) -> None:
-    """Remove figures of an earlier report: of theirs, as of ours, there is both a PNG and an SVG file."""
-    for drawing in folder.glob("*.svg"):
-        picture = drawing.with_suffix(".png")
-        if drawing not in paths and picture.exists():
-            drawing.unlink()
-            picture.unlink()
+COLUMN = Size(237.6, 151.0, 8.0)
+"""One column of a paper."""
+PAGE = Size(600.0, 350.0, 13.0, 1.9, (66.0, 16.0, 50.0, 24.0))
+PAGE_GRID = Size(310.0, 310.0, 12.0, 1.0, (34.0, 6.0, 4.0, 44.0))
+PAGE_BARS = Size(340.0, 190.0, 12.0, 1.4, (40.0, 8.0, 44.0, 26.0))
 
 
-def draw_figures(runs: Sequence[RunRecord]) -> dict[str, Figure]:
-    """All figures by the names of their files, as far as the runs have something to show."""
-    groups = group_runs(runs)
-    looks = looks_of(groups)
-    figures = {chart.name: chart_figure(chart, looks) for chart in make_charts(groups)}
-    names = _file_names([group.label for group in groups])
-    for name, group in zip(names, groups, strict=True):
-        figures |= {f"{kind}-{name}": figure for kind, figure in _own_figures(group).items()}
-    return figures
-
-
-def _own_figures(group: Group) -> dict[str, Figure]:
-    """The figures of one group."""
-    figures = {}
-    matrices, claims = accuracy_grids(group), claims_grid(group) if group.counted[0].tasks else None
-    if matrices:
-        figures["matrix"] = grid_figure(matrices[None], "accuracy (%)")
-    if claims is not None:
-        figures["claims"] = grid_figure(claims, "share of the layer (%)")
-    for histogram in movement_histograms(group):
-        figures[f"updates-task-{histogram.task + 1}"] = histogram_figure(histogram)
-    return figures
-
-
-def _file_names(labels: Sequence[str]) -> list[str]:
-    """Labels as parts of file names, each another."""
-    names: list[str] = []
-    for index, label in enumerate(labels):
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", label)
-        names.append(f"{name}-{index}" if name in names else name)
-    return names
-
-
-def chart_figure(chart: Chart, looks: Mapping[str, Look]) -> Figure:
-    """Curves with their bands; the legend stands below, where it covers none of them."""
+def chart_figure(chart: Chart, looks: Mapping[str, Look], size: Size = COLUMN) -> Figure:
+    """Curves with their bands; the legend of a file stands below, where it covers none of them."""
     num_columns = _legend_columns([curve.label for curve in chart.curves])
-    num_lines = math.ceil(len(chart.curves) / num_columns)
-    figure, axes = _figure(chart.across, chart.upward, 2.1 + 0.145 * num_lines)
+    legend = 10.5 * math.ceil(len(chart.curves) / num_columns)
+    scale = ", log scale" if chart.is_log else ""
+    figure, axes = _figure(size, chart.across, chart.upward + scale, legend)
     for curve in chart.curves:
-        _draw(axes, curve, looks[curve.label])
+        _draw(axes, curve, looks[curve.label], size.weight)
     low, high = chart.span
     if chart.is_log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)))
         axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_minor_locator(NullLocator())
     else:
         margin = 0.04 * (high - low or 1.0)
         axes.set_ylim(low if low == 0 else low - margin, high + margin)
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: at_tick(value, chart.unit)))
+    places = [place for curve in chart.curves for place in curve.places]
+    axes.set_xticks(_from_first(min(places), max(places)))
+    axes.margins(x=0.025)
+    if size.margins is None:
+        _add_legend(figure, num_columns)
+    return figure
+
+
+def _from_first(first: float, last: float) -> list[float]:
+    """The first place and whole ones after it, round and not too near."""
+    ticks = MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]).tick_values(first, last)
+    return [first, *(float(tick) for tick in ticks if first + (last - first) / 15 < tick <= last)]
+
+
+def _add_legend(figure: Figure, num_columns: int) -> None:
+    """Name the curves below the axes."""
     legend = figure.legend(
         loc="outside lower center",
         ncols=num_columns,
         frameon=False,
-        fontsize=SMALL,
+        fontsize=COLUMN.text - 1,
         labelcolor=INK,
         handlelength=2.4,
         columnspacing=1.0,
@@ -127,8 +115,8 @@ def chart_figure(chart: Chart, looks: Mapping[str, Look]) -> Figure:
         labelspacing=0.3,
     )
     for text in legend.get_texts():
-        _plain(text)
-    return figure
+        # Names come from the user: a dollar sign is a dollar sign.
+        text.set_parse_math(False)
 
 
 def _legend_columns(labels: Sequence[str]) -> int:
@@ -137,64 +125,154 @@ def _legend_columns(labels: Sequence[str]) -> int:
     return min(len(labels), 3 if longest <= 12 else 2 if longest <= 22 else 1)
 
 
-def _draw(axes: Axes, curve: Curve, look: Look) -> None:
+def _draw(axes: Axes, curve: Curve, look: Look, weight: float) -> None:
     """Add one curve and its band."""
-    colour, is_dashed = COLOURS[look.colour], DASHES[look.dash]
-    axes.plot(
-        curve.places,
-        curve.values,
-        color=colour,
-        linewidth=1.7 if look.is_strong else 0.9,
-        linestyle=(0, is_dashed) if is_dashed else "-",
+    line = draw_line(axes, curve.places, curve.values, look, weight)
+    line.set_label(curve.label)
+    line.set_gid(curve.label)
+    line.set_markevery(math.ceil(len(curve.places) / MAX_MARKS))
+    if curve.deviations and len(curve.places) > 1:
+        band = axes.fill_between(curve.places, curve.low, curve.high, alpha=0.15, linewidth=0, zorder=1)
+        band.set_color(line.get_color())
+        band.set_gid(f"{curve.label} band")
+
+
+def draw_line(axes: Axes, places: Sequence[float], values: Sequence[float], look: Look, weight: float) -> Any:
+    """Add a line with its marks in a method's look."""
+    dashes = DASHES[look.dash]
+    (line,) = axes.plot(
+        places,
+        values,
+        color=COLOURS[look.colour],
+        linewidth=weight * (1.7 if look.is_strong else 0.9),
+        linestyle=(0, dashes) if dashes else "-",
         marker=MARKERS[look.marker],
-        markersize=3.4 if look.is_strong else 2.8,
-        markeredgewidth=0,
-        markevery=math.ceil(len(curve.places) / MAX_MARKS),
-        label=curve.label,
+        markersize=weight * (4.3 if look.is_strong else 3.7),
+        markeredgecolor="white",
+        markeredgewidth=0.4 * weight,
         zorder=3 if look.is_strong else 2,
     )
-    if curve.deviations and len(curve.places) > 1:
-        axes.fill_between(curve.places, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0, zorder=1)
+    return line
 
 
-def grid_figure(grid: Grid, name: str) -> Figure:
-    """A heat map."""
-    figure, axes = _figure(grid.across, grid.downward, 2.7)
-    num_rows, num_columns = grid.values.shape
-    extent = (0.5, num_columns + 0.5, num_rows + 0.5, 0.5)
-    image = axes.imshow(
-        grid.values, cmap="cividis", vmin=0, vmax=grid.top, extent=extent, aspect="auto", interpolation="nearest"
-    )
-    axes.grid(visible=False)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    bar = figure.colorbar(image, ax=axes, shrink=0.9)
-    bar.set_label(name, color=INK, fontsize=TEXT)
-    bar.ax.tick_params(colors=INK, labelsize=SMALL)
-    bar.outline.set_visible(False)
-    if max(num_rows, num_columns) <= MAX_NUMBERED:
-        for row, column in zip(*np.nonzero(~np.isnan(grid.values)), strict=True):
-            value = grid.values[row, column]
-            text = f"{value:.0f}" if grid.top >= 10 else f"{value:.1f}"
-            colour = "#ffffff" if value < 0.55 * grid.top else "#000000"
-            axes.text(column + 1, row + 1, text, ha="center", va="center", color=colour, fontsize=6)
+def swatch_figure(look: Look) -> Figure:
+    """A piece of a method's line for a legend."""
+    figure = Figure((34 / POINTS, 12 / POINTS), dpi=POINTS, facecolor="none")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    draw_line(axes, (1, 17, 33), (6, 6, 6), look, PAGE.weight).set_markevery([1])
+    axes.set(xlim=(0, 34), ylim=(0, 12))
     return figure
 
 
-def histogram_figure(histogram: Histogram) -> Figure:
+def grid_figure(grid: Grid, name: str, size: Size = COLUMN) -> Figure:
+    """A heat map; cells of one shade are one outline, which keeps long streams small."""
+    figure, axes = _figure(size, "", "", 45)
+    num_rows, num_columns = grid.values.shape
+    levels = np.clip(np.round(NUM_SHADES * grid.values / grid.top), 0, NUM_SHADES)
+    for level in np.unique(levels[~np.isnan(levels)]):
+        cells = [_cell(row, column) for row, column in zip(*np.nonzero(levels == level), strict=True)]
+        outline = Outline.make_compound_path(*cells)
+        axes.add_patch(PathPatch(outline, facecolor=shade(level / NUM_SHADES), linewidth=0, antialiased=False))
+    axes.set(xlim=(0.5, num_columns + 0.5), ylim=(num_rows + 0.5, 0.5))
+    for axis, number in ((axes.xaxis, num_columns), (axes.yaxis, num_rows)):
+        ticks = MaxNLocator(5, integer=True).tick_values(1, number)
+        axis.set_ticks([1, *(tick for tick in ticks if 1 + number // 10 < tick <= number)])
+    axes.xaxis.tick_top()
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_title(f"↓ {grid.downward}", loc="left", color=INK, fontsize=size.text)
+    axes.set_title(f"{grid.across} →", loc="right", color=INK, fontsize=size.text)
+    if size.margins is None:
+        figure.colorbar(matplotlib.cm.ScalarMappable(matplotlib.colors.Normalize(0, grid.top), SCALE), ax=axes)
+        bar = figure.axes[1]
+        bar.set_ylabel(name, color=INK, fontsize=size.text)
+        bar.tick_params(colors=INK, labelsize=size.text - 1)
+        bar.spines[:].set_visible(False)
+    if max(num_rows, num_columns) <= MAX_NUMBERED:
+        _add_numbers(axes, grid, size.text - (1.5 if size.margins else 2))
+    return figure
+
+
+def _cell(row: int, column: int) -> Outline:
+    """The outline of one cell of a heat map."""
+    return Outline([(column + x, row + y) for x, y in ((0.5, 0.5), (1.5, 0.5), (1.5, 1.5), (0.5, 1.5), (0.5, 0.5))])
+
+
+def shade(share: float) -> str:
+    """The colour of a share of a heat map's highest value."""
+    return to_hex(SCALE(share))
+
+
+def _add_numbers(axes: Axes, grid: Grid, text_size: float) -> None:
+    """Write each cell's value into it."""
+    for row, column in zip(*np.nonzero(~np.isnan(grid.values)), strict=True):
+        value = grid.values[row, column]
+        text = f"{value:.0f}" if grid.top >= 10 else f"{value:.1f}"
+        colour = "#ffffff" if value < 0.55 * grid.top else "#000000"
+        axes.text(column + 1, row + 1, text, ha="center", va="center", color=colour, fontsize=text_size)
+
+
+def histogram_figure(histogram: Histogram, size: Size = COLUMN) -> Figure:
     """How many coordinates moved how far, and the threshold of those that were chosen."""
-    figure, axes = _figure("size of the update", "coordinates", 1.9)
+    figure, axes = _figure(size, "size of the update", "coordinates", -14)
     edges = np.array(histogram.edges)
     threshold = math.inf if histogram.threshold is None else histogram.threshold
     for colour, low, high in ((FAINT, 0.0, threshold), (EMPHASIS, threshold, math.inf)):
         left, right = np.clip(edges[:-1], low, high), np.clip(edges[1:], low, high)
         axes.bar(left, histogram.counts, width=right - left, align="edge", color=colour)
     axes.set_xscale("log")
-    # Exponents are smaller than the numbers they belong to, and must be legible too.
-    axes.tick_params(axis="x", labelsize=1.25 * SMALL)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: at_tick(value, "numbers")))
     if math.isfinite(threshold):
-        axes.axvline(threshold, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.axvline(threshold, color=INK, linewidth=0.9 * size.weight, linestyle=(0, (4, 3)))
+        axes.set_title(f"threshold {threshold:.1e}", loc="right", color=INK, fontsize=size.text - 1)
     return figure
+
+
+def _power(value: float) -> str:
+    """A power of ten as people write it."""
+    return f"10{str(round(math.log10(value))).translate(SUPERSCRIPTS)}"
+
+
+def _figure(size: Size, across: str, upward: str, extra: float) -> tuple[Figure, Axes]:
+    """An empty figure with plain axes, in a file higher by some points; its title is for the caption to say."""
+    high = size.height + (0 if size.margins else extra)
+    figure = Figure((size.width / POINTS, high / POINTS), dpi=POINTS, facecolor="none")
+    if size.margins is None:
+        figure.set_layout_engine("constrained")
+        axes = figure.add_subplot()
+    else:
+        left, right, below, above = size.margins
+        box = (left / size.width, below / high, 1 - (left + right) / size.width, 1 - (below + above) / high)
+        axes = figure.add_axes(box)
+    plain_axes(axes, across, upward, size.text)
+    return figure, axes
+
+
+def plain_axes(axes: Axes, across: str, upward: str, text_size: float) -> None:
+    """Give axes names and quiet lines."""
+    axes.set_facecolor("none")
+    axes.set_title(upward, loc="left", color=INK, fontsize=text_size)
+    axes.set_xlabel(across, loc="right", color=INK, fontsize=text_size)
+    axes.tick_params(which="both", colors=INK, labelsize=text_size - 1, length=2.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=True, axis="y", color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(INK)
+    axes.spines["bottom"].set_linewidth(0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def titled_axes(axes: Axes, title: str, across: str, upward: str) -> None:
+    """Give one of several axes in a figure a title, names and quiet lines."""
+    plain_axes(axes, across, "", 10.0)
+    axes.set_title(title, loc="left", color=INK, fontsize=11, fontweight="bold")
+    axes.set_ylabel(upward, color=INK)
 
 
 def to_png(figure: Figure) -> bytes:
@@ -209,7 +287,7 @@ def to_png(figure: Figure) -> bytes:
 def to_svg(figure: Figure, name: str) -> bytes:
     """Draw a figure as SVG whose text stays text; the same figure always gives the same bytes."""
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        return _saved(figure, format="svg", metadata={"Date": None, "Creator": None})
+        return _saved(figure, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
 
 
 def _saved(figure: Figure, **options: Any) -> bytes:
@@ -219,23 +297,3 @@ def _saved(figure: Figure, **options: Any) -> bytes:
         warnings.filterwarnings("ignore", r"Glyph \d+ |Matplotlib currently does not support ", UserWarning)
         figure.savefig(buffer, **options)
     return buffer.getvalue()
-
-
-def _figure(across: str, upward: str, height: float) -> tuple[Figure, Axes]:
-    """An empty figure with plain axes; its title is for the caption to say."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_xlabel(across, color=INK, fontsize=TEXT)
-    axes.set_ylabel(upward, color=INK, fontsize=TEXT)
-    axes.tick_params(colors=INK, labelsize=SMALL, length=2.5)
-    axes.grid(visible=True, color=FAINT, linewidth=0.4)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    return figure, axes
-
-
-def _plain(text: Text) -> None:
-    """Take a dollar sign for a dollar sign: names come from the user."""
-    text.set_parse_math(False)

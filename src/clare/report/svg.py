@@ -1,188 +1,181 @@
-"""Curves as SVG for the page, which lends them its colours and its type."""
+"""A figure as SVG within the page, which lends it its colours and its type."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from matplotlib.ticker import LogLocator, MaxNLocator
+from matplotlib.backend_bases import GraphicsContextBase, RendererBase
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.path import Path as Outline
+from matplotlib.transforms import Affine2D, Transform
 
-from clare.report.charts import Chart, Curve, at_tick, shown
-from clare.report.looks import DASHES, Look
+from clare.report.looks import COLOURS
+from clare.report.plots import FAINT, INK, POINTS
 
-WIDTH, HEIGHT = 600.0, 350.0
-LEFT, RIGHT, TOP, BOTTOM = 66.0, 16.0, 34.0, 58.0
-MAX_MARKS = 25
-Point = tuple[float, float]
-
-# Outlines around (0, 0), all of about the same weight: where they start, and how they go on from there.
-MARKS = (
-    (-4.0, 0.0, "a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z"),
-    (-3.6, -3.6, "h7.2v7.2h-7.2z"),
-    (0.0, -4.8, "l4.6,8.2h-9.2z"),
-    (0.0, -5.0, "l5,5l-5,5l-5,-5z"),
-    (0.0, 4.8, "l4.6,-8.2h-9.2z"),
-    (-1.6, -4.6, "h3.2v3h3v3.2h-3v3h-3.2v-3h-3v-3.2h3z"),
-    (0.0, -5.0, "l4.8,3.5l-1.9,5.6h-5.8l-1.9,-5.6z"),
-)
+OWN = {INK: "var(--quiet)", FAINT: "var(--faint)"} | {each: f"var(--c{place})" for place, each in enumerate(COLOURS)}
+"""The page's names of the colours that follow its theme."""
+BACKGROUND = {"#ffffff": "var(--paper)"}
+LETTERS = {Outline.MOVETO: "M", Outline.LINETO: "l", Outline.CURVE3: "q", Outline.CURVE4: "c"}
+ANCHORS = {"center": "middle", "right": "end"}
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Maps values to places between two ends."""
+class PageRenderer(RendererBase):
+    """Collects what matplotlib draws as elements without ids and without type; named artists become groups."""
 
-    low: float
-    high: float
-    start: float
-    end: float
-    is_log: bool = False
+    def __init__(self, width: float, height: float, groups: Mapping[str, str]) -> None:
+        super().__init__()
+        self.width, self.height, self.groups = width, height, groups
+        self.parts: list[str] = []
+        self._flip = Affine2D().scale(1, -1).translate(0, height)
+        self._is_open: list[bool] = []
+        self._style = ""
 
-    def at(self, value: float) -> float:
-        """The place of a value."""
-        low, high, value = (math.log(each) if self.is_log else each for each in (self.low, self.high, value))
-        return self.start + (self.end - self.start) * (value - low) / ((high - low) or 1.0)
+    def get_canvas_width_height(self) -> tuple[float, float]:
+        """The size in points."""
+        return self.width, self.height
 
+    def open_group(self, s: str, gid: str | None = None) -> None:
+        """Begin a group if this artist has attributes."""
+        attributes = self.groups.get(gid or "")
+        self._is_open.append(attributes is not None)
+        if attributes is not None:
+            self._share("")
+            self.parts.append(f"<g {attributes}>")
 
-def draw_chart(chart: Chart, looks: Mapping[str, Look], keys: Mapping[str, int]) -> str:
-    """A figure as an SVG element; the numbers behind each curve go with it for the page's script."""
-    across, upward, ticks = _axes(chart)
-    parts = [_grid(chart, across, upward, ticks)]
-    # The strong one is drawn last, over the others.
-    for curve in sorted(chart.curves, key=lambda curve: looks[curve.label].is_strong):
-        parts.append(_series(chart, curve, looks[curve.label], keys[curve.label], across, upward))
-    label = f"{chart.title}: {chart.upward} against {chart.across}"
-    return (
-        f'<svg class="curves" viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" role="img" aria-label="{escape(label)}">'
-        f"{''.join(parts)}</svg>"
-    )
+    def close_group(self, s: str) -> None:
+        """End what was begun last."""
+        if self._is_open.pop():
+            self._share("")
+            self.parts.append("</g>")
 
+    def draw_path(self, gc: GraphicsContextBase, path: Outline, transform: Transform, rgbFace: Any = None) -> None:
+        """Draw an outline."""
+        self._paint(gc, self._outline(path, transform), rgbFace)
 
-def draw_swatch(look: Look) -> str:
-    """A piece of a method's line for the legend."""
-    return (
-        f'<svg class="swatch{" strong" if look.is_strong else ""}" viewBox="0 0 34 12" aria-hidden="true" '
-        f'style="--c:var(--c{look.colour})"><path class="line" d="M1,6H33"{_dashes(look)}/>'
-        f'<path class="marks" d="{_mark(look, 17, 6)}"/></svg>'
-    )
+    def draw_markers(
+        self,
+        gc: GraphicsContextBase,
+        marker_path: Outline,
+        marker_trans: Transform,
+        path: Outline,
+        trans: Transform,
+        rgbFace: Any = None,
+    ) -> None:
+        """Draw the same outline at every place, all as one."""
+        places = [points[-2:] for points, _ in path.iter_segments(trans, simplify=False)]
+        outlines = [self._outline(marker_path, marker_trans + Affine2D().translate(*place)) for place in places]
+        self._paint(gc, "".join(outlines), rgbFace)
 
-
-def _axes(chart: Chart) -> tuple[Axis, Axis, tuple[Sequence[float], Sequence[float]]]:
-    """Both axes and where their ticks are."""
-    low, high = chart.span
-    places = [place for curve in chart.curves for place in curve.places]
-    first, last = min(places), max(places)
-    across = Axis(first, last, LEFT + 12, WIDTH - RIGHT - 8) if last > first else Axis(first - 1, last + 1, LEFT, WIDTH)
-    right_ticks = _from_first(first, last)
-    bottom, top = HEIGHT - BOTTOM, TOP
-    if chart.is_log:
-        decades = LogLocator(subs=(1.0, 2.0, 5.0)).tick_values(low, high)
-        ticks = [float(tick) for tick in decades if low / 1.05 <= tick <= high * 1.05]
-        return across, Axis(low / 1.15, high * 1.15, bottom, top, is_log=True), (right_ticks, _thinned(ticks))
-    steps = [float(tick) for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, max(high, low + 1e-9))]
-    margin = 0.03 * (high - low or 1.0)
-    floor = low if low == 0 else low - margin
-    upward = Axis(floor, high + margin, bottom, top)
-    return across, upward, (right_ticks, [tick for tick in steps if floor <= tick <= high + margin])
-
-
-def _from_first(first: float, last: float) -> list[float]:
-    """The first place and whole ones after it, round and not too near."""
-    ticks = MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]).tick_values(first, last)
-    return [first, *(float(tick) for tick in ticks if first + (last - first) / 15 < tick <= last)]
-
-
-def _thinned(ticks: list[float]) -> list[float]:
-    """Whole decades alone where there are many ticks."""
-    decades = [tick for tick in ticks if abs(math.log10(tick) - round(math.log10(tick))) < 1e-9]
-    return decades if len(ticks) > 9 and len(decades) > 1 else ticks
-
-
-def _grid(chart: Chart, across: Axis, upward: Axis, ticks: tuple[Sequence[float], Sequence[float]]) -> str:
-    """Lines, ticks and names of the axes."""
-    bottom = HEIGHT - BOTTOM
-    parts = []
-    for tick in ticks[1]:
-        place = upward.at(tick)
-        parts.append(f'<path class="rule" d="M{LEFT:.0f},{place:.1f}H{WIDTH - RIGHT:.0f}"/>')
-        parts.append(
-            f'<text class="tick end" x="{LEFT - 8:.0f}" y="{place:.1f}" dy=".35em">{at_tick(tick, chart.unit)}</text>'
+    def draw_text(
+        self,
+        gc: GraphicsContextBase,
+        x: float,
+        y: float,
+        s: str,
+        prop: Any,
+        angle: float,
+        ismath: Any = False,
+        mtext: Any = None,
+    ) -> None:
+        """Write a text from, to or around its place, since the page's type is of another width."""
+        if mtext is not None:
+            x = mtext.get_transform().transform(mtext.get_unitless_position())[0]
+        anchor = ANCHORS.get(mtext.get_horizontalalignment() if mtext is not None else "left", "start")
+        colour = to_hex(gc.get_rgb())
+        style = (
+            f'text-anchor="{anchor}" font-size="{prop.get_size_in_points():g}" style="fill:{OWN.get(colour, colour)}"'
         )
-    for tick in ticks[0]:
-        place = across.at(tick)
-        parts.append(f'<path class="stub" d="M{place:.1f},{bottom:.0f}v5"/>')
-        parts.append(f'<text class="tick middle" x="{place:.1f}" y="{bottom + 8:.0f}" dy="1em">{tick:g}</text>')
-    parts.append(f'<path class="axis" d="M{LEFT:.0f},{bottom:.0f}H{WIDTH - RIGHT:.0f}"/>')
-    scale = ", log scale" if chart.is_log else ""
-    parts.append(f'<text class="name" x="0" y="4" dy=".8em">{escape(chart.upward + scale)}</text>')
-    right, below = WIDTH - RIGHT, bottom + 8
-    parts.append(f'<text class="name end" x="{right:.0f}" y="{below:.0f}" dy="2.3em">{escape(chart.across)}</text>')
-    return f'<g class="frame">{"".join(parts)}</g>'
+        self._add(style, f'<text x="{_short(x)}" y="{_short(y)}">{escape(s)}</text>')
+
+    def whole(self) -> str:
+        """All that was drawn."""
+        self._share("")
+        return "".join(self.parts)
+
+    def _share(self, style: str) -> None:
+        """Begin a group of elements that look the same, after the end of the one before."""
+        if style != self._style:
+            self.parts += ["</g>"] * bool(self._style) + [f"<g {style}>"] * bool(style)
+            self._style = style
+
+    def _add(self, style: str, element: str) -> None:
+        """Add an element to those before it that look the same."""
+        self._share(style)
+        self.parts.append(element)
+
+    def _outline(self, path: Outline, transform: Transform) -> str:
+        """An outline as SVG has it, each place told from the last; what is not a number leaves a gap."""
+        outline, last = "", np.zeros(2)
+        for points, code in path.iter_segments(transform + self._flip, simplify=False):
+            if code == Outline.CLOSEPOLY:
+                outline += "z"
+                continue
+            places = np.round(points.reshape(-1, 2), 1)
+            steps = places if code == Outline.MOVETO else places - last
+            outline += LETTERS[code] + " ".join(map(_short, steps.ravel()))
+            last = places[-1]
+        return outline
+
+    def _paint(self, gc: GraphicsContextBase, outline: str, face: Any) -> None:
+        """Add an outline in its colours, unless nothing of it would be seen."""
+        styles = [_colour("fill", face)] if face is not None else ["fill:none"]
+        has_line = bool(gc.get_linewidth() and gc.get_rgb()[3])
+        if has_line:
+            styles += [_colour("stroke", gc.get_rgb()), f"stroke-width:{gc.get_linewidth():.3g}"]
+            dashes = gc.get_dashes()[1]
+            if dashes is not None:
+                styles.append(f"stroke-dasharray:{' '.join(f'{each:.3g}' for each in np.asarray(dashes))}")
+        if outline and (has_line or face is not None):
+            kind = ' class="line"' if face is None else ""
+            self._add(f'style="{";".join(styles)}"', f'<path{kind} d="{outline}"/>')
 
 
-def _series(chart: Chart, curve: Curve, look: Look, key: int, across: Axis, upward: Axis) -> str:
-    """One method's band, line and marks."""
-    floor = upward.low if upward.is_log else -math.inf
-    points = [
-        (across.at(place), upward.at(value)) if not math.isnan(value) else None
-        for place, value in zip(curve.places, curve.values, strict=True)
-    ]
-    known = [point for point in points if point]
-    band = ""
-    if curve.deviations and len(known) == len(points) > 1:
-        edges = [
-            [(across.at(place), upward.at(max(value, floor))) for place, value in zip(curve.places, edge, strict=True)]
-            for edge in (curve.low.tolist(), curve.high.tolist())
-        ]
-        band = f'<path class="band" d="{_line([*edges[0], *reversed(edges[1])])}z"/>'
-    every = math.ceil(len(known) / MAX_MARKS)
-    marks = "".join(_mark(look, *point) for point in [*known[:-1:every], known[-1]])
-    data = escape(json.dumps(_told(chart, curve, points), ensure_ascii=False, separators=(",", ":")), quote=True)
-    return (
-        f'<g class="series{" strong" if look.is_strong else ""}" style="--c:var(--c{look.colour})" data-key="{key}" '
-        f'data-label="{escape(curve.label)}" data-points="{data}">{band}'
-        f'<path class="line" d="{_broken_line(points)}"{_dashes(look)}/><path class="marks" d="{marks}"/></g>'
-    )
+def page_svg(
+    figure: Figure,
+    kind: str,
+    label: str,
+    groups: Mapping[str, str] | None = None,
+    data: str = "",
+    is_decoration: bool = False,
+) -> str:
+    """A figure as an element of the page; `groups` gives attributes to artists by their names."""
+    width, height = POINTS * figure.get_size_inches()
+    renderer = PageRenderer(width, height, groups or {})
+    figure.draw(renderer)
+    role = 'aria-hidden="true"' if is_decoration else f'role="img" aria-label="{escape(label)}"'
+    box = f'viewBox="0 0 {width:g} {height:g}"'
+    return f'<svg class="{kind}" {box} {role}{data}>{renderer.whole()}</svg>'
 
 
-def _told(chart: Chart, curve: Curve, points: Sequence[Point | None]) -> list[list[float | str]]:
-    """Where each point is, and what it says."""
-    told: list[list[float | str]] = []
-    for index, point in enumerate(points):
-        if point:
-            place = f"{curve.places[index]:g}"
-            where = f"{place} {chart.across}" if chart.across == "classes seen" else f"{chart.across} {place}"
-            told.append([round(point[0], 1), round(point[1], 1), where, value_text(chart, curve, index)])
-    return told
+def as_data(**values: Any) -> str:
+    """Values as attributes for the page's script."""
+    told = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        for name, value in values.items()
+    }
+    return "".join(f' data-{name}="{escape(value, quote=True)}"' for name, value in told.items())
 
 
-def value_text(chart: Chart, curve: Curve, index: int) -> str:
-    """The value of a curve at one of its places, with its deviation."""
-    value = shown(curve.values[index], chart.unit)
-    return f"{value} ± {shown(curve.deviations[index], chart.unit)}" if curve.deviations else value
+def places_in(figure: Figure, points: Sequence[tuple[float, float]]) -> list[list[float]]:
+    """Where points of a figure's axes are in its element, from the left and from the top."""
+    axes = figure.axes[0]
+    # Otherwise the axes would get their ends only when they are drawn.
+    axes.autoscale_view()
+    found = axes.transData.transform(points)
+    height = POINTS * figure.get_size_inches()[1]
+    return [[round(float(x), 1), round(float(height - y), 1)] for x, y in found]
 
 
-def _line(points: Sequence[Point]) -> str:
-    """A path from point to point."""
-    return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+def _colour(what: str, colour: Any) -> str:
+    """A colour by the page's name of it, and how far it is transparent."""
+    name = to_hex(colour[:3])
+    is_solid = len(colour) < 4 or colour[3] == 1
+    return f"{what}:{(OWN | BACKGROUND).get(name, name)}" + ("" if is_solid else f";{what}-opacity:{colour[3]:.2g}")
 
 
-def _broken_line(points: Sequence[Point | None]) -> str:
-    """A path that leaves out what was not measured."""
-    gaps = [-1, *np.flatnonzero([point is None for point in points]).tolist(), len(points)]
-    pieces = [points[start + 1 : end] for start, end in pairwise(gaps)]
-    return "".join(_line([point for point in piece if point]) for piece in pieces if piece)
-
-
-def _mark(look: Look, x: float, y: float) -> str:
-    """The outline of a method's mark at a place."""
-    right, down, outline = MARKS[look.marker]
-    return f"M{x + right:.1f},{y + down:.1f}{outline}"
-
-
-def _dashes(look: Look) -> str:
-    """The dashes of a method's line as an attribute."""
-    dash = DASHES[look.dash]
-    return f' stroke-dasharray="{" ".join(f"{each:g}" for each in dash)}"' if dash else ""
+def _short(number: float) -> str:
+    """A number with at most one digit after the point."""
+    return f"{number:.1f}".removesuffix(".0")

@@ -15,13 +15,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from clare.files import write_bytes, write_json, write_text
+from clare.files import write_json, write_text
 from clare.metrics.bootstrap import STATISTICS, Statistic
 from clare.metrics.summary import summarise
 from clare.report.charts import Chart, Curve
+from clare.report.figure_files import write_figure
 from clare.report.groups import Spread, spread
 from clare.report.looks import COLOURS, DASHES, NUM_MARKERS, Look
-from clare.report.plots import chart_figure, to_png, to_svg
+from clare.report.plots import chart_figure
 from clare.report.record import RunRecord
 from clare.report.standings import Failure, spread_percent
 from clare.report.tables import NONE, Sheet, to_markdown
@@ -118,9 +119,7 @@ def write_sweep(sweep: Sweep, facts: Mapping[str, Any], folder: Path) -> list[Pa
     figure = sweep_figure(sweep)
     if figure is not None:
         parts.append("![Final accuracy over the swept setting](sweep.png)")
-        write_bytes(folder / "sweep.png", to_png(figure))
-        write_bytes(folder / "sweep.svg", to_svg(figure, "sweep"))
-        paths += [folder / "sweep.png", folder / "sweep.svg"]
+        paths += write_figure(figure, folder, "sweep")
     write_text(folder / "sweep.md", "\n\n".join([*parts, DEFINITIONS]) + "\n")
     return paths
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from clare.report.figure_files import write_plots
 from clare.report.groups import Standing, compare
 from clare.report.page import write_page
-from clare.report.plots import write_plots
 from clare.report.record import RunRecord
 from clare.report.standings import Failure, write_comparison
 from clare.report.summary import write_summary

@@ -153,7 +153,7 @@ function followEntry(button, svg, series) {
 function addHighlights() {
   for (const figure of all("figure.chart:has(svg.curves)")) {
     const svg = figure.querySelector("svg.curves");
-    const curves = all(".series", svg).map(({ dataset }) => ({
+    const curves = all(".series[data-points]", svg).map(({ dataset }) => ({
       key: dataset.key, label: dataset.label, points: JSON.parse(dataset.points),
     }));
     followPointer(svg, curves);

@@ -1,0 +1,68 @@
+"""Every figure of some runs as files for a paper."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from clare.files import write_bytes
+from clare.report.charts import make_charts
+from clare.report.grids import accuracy_grids, claims_grid, movement_histograms
+from clare.report.groups import Group, group_runs
+from clare.report.looks import looks_of
+from clare.report.plots import chart_figure, grid_figure, histogram_figure, to_png, to_svg
+from clare.report.record import RunRecord
+
+
+def write_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as a PNG and an SVG file."""
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    for path, content in zip(paths, (to_png(figure), to_svg(figure, name)), strict=True):
+        write_bytes(path, content)
+    return paths
+
+
+def write_plots(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
+    """Write every figure in place of those of an earlier report; matrices are means over seeds."""
+    paths = [path for name, figure in draw_figures(runs).items() for path in write_figure(figure, folder, name)]
+    # Of an earlier report's figures, as of ours, there is both a PNG and an SVG file.
+    for drawing in set(folder.glob("*.svg")) - set(paths):
+        picture = drawing.with_suffix(".png")
+        if picture.exists():
+            drawing.unlink()
+            picture.unlink()
+    return paths
+
+
+def draw_figures(runs: Sequence[RunRecord]) -> dict[str, Figure]:
+    """All figures by the names of their files, as far as the runs have something to show."""
+    groups = group_runs(runs)
+    looks = looks_of(groups)
+    figures = {chart.name: chart_figure(chart, looks) for chart in make_charts(groups)}
+    names = _file_names([group.label for group in groups])
+    for name, group in zip(names, groups, strict=True):
+        figures |= {f"{kind}-{name}": figure for kind, figure in _own_figures(group).items()}
+    return figures
+
+
+def _own_figures(group: Group) -> dict[str, Figure]:
+    """The figures of one group."""
+    figures = {}
+    matrices, claims = accuracy_grids(group), claims_grid(group) if group.counted[0].tasks else None
+    if matrices:
+        figures["matrix"] = grid_figure(matrices[None], "accuracy (%)")
+    if claims is not None:
+        figures["claims"] = grid_figure(claims, "share of the layer (%)")
+    for histogram in movement_histograms(group):
+        figures[f"updates-task-{histogram.task + 1}"] = histogram_figure(histogram)
+    return figures
+
+
+def _file_names(labels: Sequence[str]) -> list[str]:
+    """Labels as parts of file names, each another."""
+    names: list[str] = []
+    for index, label in enumerate(labels):
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", label)
+        names.append(f"{name}-{index}" if name in names else name)
+    return names
