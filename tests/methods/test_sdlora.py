@@ -17,6 +17,7 @@ from clare.engine.evaluate import count_parameters
 from clare.errors import SettingsError
 from clare.methods.base import passes_per_image
 from clare.methods.sdlora import SdLora, SdLoraSettings
+from clare.methods.state import restore, snapshot_of
 from clare.steps import Phase, Sgd, TaskInfo
 
 MakeBackbone = Callable[..., Backbone]
@@ -173,3 +174,23 @@ def test_a_direction_that_did_not_move_does_no_harm(tiny_backbone: MakeBackbone)
 def test_a_rank_beyond_the_width_is_refused(tiny_backbone: MakeBackbone) -> None:
     with pytest.raises(SettingsError, match=r"`method\.rank` is 25, but the backbone is 24 wide; set it to 24 or less"):
         make_sdlora(tiny_backbone(), rank=25)
+
+
+def test_later_ranks_are_lower_when_asked(
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
+) -> None:
+    """The authors' ranks are 10 for four tasks, 8 for four, and 6 from then on."""
+    whole, reduced = make_sdlora(tiny_backbone(), rank=10), make_sdlora(tiny_backbone(), rank=10, reduces_rank=True)
+    assert {whole.rank_of(index) for index in range(12)} == {10}
+    assert [reduced.rank_of(index) for index in range(12)] == [10] * 4 + [8] * 4 + [6] * 4
+    tasks = tiny_stream(num_tasks=6, num_train=4, num_test=1).tasks
+    small = make_sdlora(tiny_backbone(), reduces_rank=True, epochs=1)
+    learn(context(), small, tasks)
+    assert [small.rank_of(index) for index in range(6)] == [3] * 4 + [2] * 2
+    assert small.earlier_up.shape[-1] == small.num_earlier == 3 * 4 + 2
+    assert small.lora.up[..., :2].any()
+    assert not small.lora.up[..., 2:].any()
+    assert not small.lora.down[:, :, 2:].any()
+    fresh = make_sdlora(tiny_backbone(), reduces_rank=True, epochs=1)
+    restore(fresh, snapshot_of(small))
+    torch.testing.assert_close(fresh.update(), small.update())

@@ -23,6 +23,9 @@ class SdLoraSettings(MethodSettings):
 
     head: LinearHeadSettings = Field(LinearHeadSettings(), description="The classifier.")
     rank: int = Field(10, ge=1, le=4096, description="Rank of a task's direction of a query or value projection.")
+    reduces_rank: bool = Field(
+        False, description="Take 0.8 of the rank from the fifth task on, and 0.6 from the ninth (SD-LoRA-RR)."
+    )
     magnitude: float = Field(0.8, ge=-100, le=100, description="Where every task starts all magnitudes, old and new.")
     epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task.")
     batch_size: int = Field(128, ge=1, le=65_536, description="Images per step, over all ranks together.")
@@ -53,8 +56,19 @@ class SdLora(Method, HasStructure, Deploys, HasTinySettings):
 
     def update(self) -> Tensor:
         """Return the sum of all directions times their magnitudes, shape (L, P, D, D)."""
-        scales = self.magnitudes[:-1].repeat_interleave(self.settings.rank)
+        ranks = torch.tensor([self.rank_of(index) for index in range(len(self.magnitudes) - 1)], dtype=torch.int64)
+        scales = self.magnitudes[:-1].repeat_interleave(ranks.to(self.magnitudes.device), output_size=self.num_earlier)
         return (self.earlier_up * scales) @ self.earlier_down + self.magnitudes[-1] * self.lora.product()
+
+    def rank_of(self, index: int) -> int:
+        """Return the rank of a task's direction, at least one."""
+        share = 1.0 if index < 4 or not self.settings.reduces_rank else 0.8 if index < 8 else 0.6
+        return max(1, round(share * self.settings.rank))
+
+    @property
+    def num_earlier(self) -> int:
+        """The ranks of all earlier directions together."""
+        return self.earlier_down.shape[2]
 
     def features(self, images: Tensor) -> Tensor:
         """Return the features with all tasks' directions."""
@@ -74,15 +88,21 @@ class SdLora(Method, HasStructure, Deploys, HasTinySettings):
         self.lora.down.copy_(draw_down(self.lora.down.shape, task.generator("down")))
         self.lora.up.zero_()
         self.magnitudes.fill_(settings.magnitude)
-        groups = [Group(self.lora.down), Group(self.lora.up), Group(self.magnitudes), *self.head.groups()]
+        # Rows beyond the task's rank are no part of the product, which has them at zero in both factors.
+        used = torch.arange(settings.rank, device=self.lora.down.device) < self.rank_of(task.index)
+        self.lora.down[:, :, ~used] = 0
+        down = Group(self.lora.down, mask=used[:, None].expand_as(self.lora.down))
+        up = Group(self.lora.up, mask=used.expand_as(self.lora.up))
+        groups = [down, up, Group(self.magnitudes), *self.head.groups()]
         optimizer = Sgd(settings.learning_rate, settings.momentum, schedule="constant")
         yield Phase("train", settings.epochs, groups, self.loss, optimizer, settings.batch_size)
         yield from self.head.finish(len(task.classes))
 
     def fix_direction(self) -> None:
         """Keep the last task's direction, divided by the norms of its factors, and make room for another magnitude."""
-        self.earlier_down = torch.cat([self.earlier_down, unit_norm(self.lora.down.data)], dim=2)
-        self.earlier_up = torch.cat([self.earlier_up, unit_norm(self.lora.up.data)], dim=3)
+        rank = self.rank_of(len(self.magnitudes) - 1)
+        self.earlier_down = torch.cat([self.earlier_down, unit_norm(self.lora.down.data)[:, :, :rank]], dim=2)
+        self.earlier_up = torch.cat([self.earlier_up, unit_norm(self.lora.up.data)[..., :rank]], dim=3)
         self._resize_magnitudes(len(self.magnitudes) + 1)
 
     def _resize_magnitudes(self, num_directions: int) -> None:
@@ -92,7 +112,8 @@ class SdLora(Method, HasStructure, Deploys, HasTinySettings):
     def rebuild(self, structure: dict[str, Any]) -> None:
         """Make room for directions and magnitudes."""
         num_earlier = max(len(self.tasks) - 1, 0)
-        num_blocks, num_parts, rank, width = self.lora.down.shape
-        self.earlier_down = self.earlier_down.new_zeros(num_blocks, num_parts, num_earlier * rank, width)
-        self.earlier_up = self.earlier_up.new_zeros(num_blocks, num_parts, width, num_earlier * rank)
+        num_rows = sum(self.rank_of(index) for index in range(num_earlier))
+        num_blocks, num_parts, _, width = self.lora.down.shape
+        self.earlier_down = self.earlier_down.new_zeros(num_blocks, num_parts, num_rows, width)
+        self.earlier_up = self.earlier_up.new_zeros(num_blocks, num_parts, width, num_rows)
         self._resize_magnitudes(num_earlier + 1)
