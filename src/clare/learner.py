@@ -15,7 +15,6 @@ from clare.data.store import ImageStore, LabelledImages
 from clare.data.stream import Task
 from clare.data.transforms import Transforms, TransformSettings
 from clare.engine.context import Context, Silence
-from clare.engine.journal import NoJournal
 from clare.engine.learn import learn_task
 from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
@@ -70,7 +69,7 @@ class Learner:
         labels = torch.tensor([label for label, name in enumerate(classes) for _ in examples[name]])
         store = ImageStore.from_images(images).to(self.context.ranks.device)
         task = Task(len(self.method.tasks), classes, LabelledImages(store, torch.arange(len(images)), labels))
-        learn_task(self.context, self.method, task, NoJournal())
+        learn_task(self.context, self.method, task)
         # What was fitted before knew nothing of these classes.
         self._calibration = None
 

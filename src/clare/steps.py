@@ -200,18 +200,23 @@ class TaskInfo:
         return generator_at(self.seed, self.index, purpose)
 
 
+def next_step(steps: Learning, result: Result | None) -> Step:
+    """Return the first step, or the one that follows on the result of the last; raises StopIteration at the end."""
+    return next(steps) if result is None else steps.send(result)
+
+
 def answered(steps: Learning, collected: Result) -> Learning:
-    """Run steps whose sweeps over features need no sweep, since the features were collected just before."""
-    try:
-        step = next(steps)
-        while True:
-            if isinstance(step, Pass | Collect) and step.of == "features" and step.view == "test":
-                result = found_in(step, collected["values"], collected["labels"])
-            else:
-                result = yield step
-            step = steps.send(result)
-    except StopIteration:
-        return
+    """Run steps whose sweeps over features the driver need not see, since the features were collected just before."""
+    result = None
+    while True:
+        try:
+            step = next_step(steps, result)
+        except StopIteration:
+            return
+        if isinstance(step, Pass | Collect) and step.of == "features" and step.view == "test":
+            result = found_in(step, collected["values"], collected["labels"])
+        else:
+            result = yield step
 
 
 def found_in(step: Pass | Collect, features: Tensor, labels: Tensor) -> Result:

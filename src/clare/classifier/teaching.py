@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import count
 
 import torch
 from torch import Tensor
@@ -12,11 +11,11 @@ from clare.data.images import Pixels
 from clare.data.store import Canvas, ImageStore, LabelledImages
 from clare.data.stream import Task
 from clare.engine.context import Context
+from clare.engine.drive import Driver
 from clare.engine.images import ImageSource
-from clare.engine.journal import NoJournal
 from clare.engine.learn import check_images, check_new, learn_task
 from clare.engine.passes import run_sweep, sweep
-from clare.engine.train import PhaseRun, Place
+from clare.engine.train import Place
 from clare.errors import ModelError
 from clare.heads.drift import Drift, fit_drift_of_parts
 from clare.heads.head import GaussianFeatures, Head
@@ -26,7 +25,7 @@ from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.methods.protocols import CachesFeatures, ClaimsCoordinates, KeepsRowsAlone
 from clare.seeds import generator_at
-from clare.steps import Collect, Learning, Pass, Phase, Solve, TaskInfo
+from clare.steps import Learning, Pass, TaskInfo
 
 NUM_MEASURED = 32
 TRAINING_FACTOR = 3.0
@@ -75,7 +74,7 @@ def require_rows(method: Method, action: str) -> None:
 
 def teach_task(context: Context, method: Method, classes: tuple[str, ...], images: LabelledImages) -> None:
     """Let the method learn a task in its own way."""
-    learn_task(context, method, Task(len(method.tasks), classes, images), NoJournal())
+    learn_task(context, method, Task(len(method.tasks), classes, images))
 
 
 @torch.no_grad()
@@ -89,7 +88,7 @@ def teach_quickly(context: Context, method: Method, classes: tuple[str, ...], im
     if head.settings.form == "linear" and head.settings.strategy == "trained":
         raise ModelError("class means are no rows of a trained linear head; learn without --quick")
     head.open_block(len(classes), info.generator("rows"))
-    _drive(context, method, _quick_rows(head, len(classes)), images, task.index)
+    Driver(context, method, images, task.index).run(_quick_rows(head, len(classes)))
     if isinstance(method, ClaimsCoordinates):
         method.claim_nothing()
     method.tasks.append(classes)
@@ -134,7 +133,7 @@ def teach_more(context: Context, method: Method, places: Tensor, images: Labelle
         together = merged(counts.to(here.device), head.means[here], spread, sums)
         head.means[here] = class_means(together).to(head.means)
         head.factors[here] = gaussian_factors(together, head.settings.class_shrinkage).to(head.factors)
-        _drive(context, method, _realigned(head), images, place.task)
+        Driver(context, method, images, place.task).run(_realigned(head))
     elif isinstance(head, SolvedHead):
         head.add_samples(here, sums)
         head.replace(head.solve())
@@ -151,25 +150,6 @@ def _realigned(head: Head) -> Learning:
     next(steps)
     nothing = {"count": torch.zeros(0), "sum": torch.zeros(0, size), "outer": torch.zeros(0, size, size)}
     yield steps.send({name: part.to(head.means) for name, part in nothing.items()})
-
-
-def _drive(context: Context, method: Method, steps: Learning, images: LabelledImages, task: int) -> None:
-    """Run the sweeps and phases of a head alone."""
-    result: dict[str, Tensor] = {}
-    for number in count():
-        try:
-            step = next(steps) if number == 0 else steps.send(result)
-        except StopIteration:
-            return
-        result = {}
-        if isinstance(step, Pass | Collect):
-            context.listener.step(step.name, 1)
-            result = run_sweep(context, method, step, images, Place(task, number))
-        elif isinstance(step, Solve):
-            result = step.function()
-        elif isinstance(step, Phase):
-            context.listener.step(step.name, step.epochs)
-            PhaseRun(context, method, step, images, Place(task, number)).run(0, lambda epoch, tensors: None)
 
 
 def without_class(method: Method, place: int) -> None:

@@ -1,6 +1,6 @@
 """How long runs will take on this device, from a few real steps of each method on its backbone.
 
-Two tiny tasks of noise are walked through as the engine would, every phase for two short epochs; the second epoch is
+Two tiny tasks of noise are learnt by the engine's own driver, every phase for two short epochs; the second epoch is
 timed and scaled to the images, classes and epochs of the stream, the second task standing for all later ones.
 """
 
@@ -16,17 +16,19 @@ from torch import Tensor
 from clare.backbones.vit import Backbone, load_backbone
 from clare.data.store import ImageStore, LabelledImages
 from clare.engine.context import Context, Silence
-from clare.engine.passes import predict_logits, run_sweep
+from clare.engine.drive import Driver
+from clare.engine.journal import NoJournal
+from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
 from clare.engine.run import make_transforms
-from clare.engine.train import PhaseRun, Place
+from clare.engine.train import Place
 from clare.methods import METHODS
 from clare.methods.base import Method, passes_per_image, prepare
 from clare.methods.protocols import LearnsAllAtOnce
 from clare.paper.extent import Extent, TaskExtent, task_extents
 from clare.presets.schema import Experiment
 from clare.seeds import generator_at
-from clare.steps import Notice, Phase, Result, Solve, Step, TaskInfo
+from clare.steps import Collect, Pass, Phase, Result, Step, TaskInfo
 
 NUM_CLASSES = 4
 NUM_TASKS = 2
@@ -157,52 +159,42 @@ def noise_images(context: Context, backbone: Backbone) -> LabelledImages:
     return LabelledImages(ImageStore.from_array(pixels).to(device), positions, positions % NUM_CLASSES)
 
 
+class Stopwatch(NoJournal):
+    """A journal that keeps nothing but the time at which a phase's first epoch ended."""
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.warm_at = context, 0.0
+
+    def save_epoch(self, step: int, epoch: int, tensors: dict[str, Tensor]) -> None:
+        """Note the time: from here on everything is warm."""
+        self.warm_at = _now(self.context)
+
+
 def _walk(context: Context, method: Method, images: LabelledImages, index: int) -> Costs:
-    """Learn one tiny task step by step and add up what the steps cost."""
+    """Learn one tiny task, phases for two epochs each, and add up what the steps cost."""
     classes = tuple(f"class {index}-{place}" for place in range(NUM_CLASSES))
-    learning = method.learn(TaskInfo(index, classes, method.seed))
-    num_seen = (index + 1) * NUM_CLASSES
-    costs = Costs()
-    step: Step = next(learning)
-    for place in range(10_000):
-        result, own = _perform(context, method, step, images, Place(index, place), num_seen)
+    num_seen, costs = (index + 1) * NUM_CLASSES, Costs()
+    watch = Stopwatch(context)
+    driver = Driver(context, method, images, index, watch)
+
+    def timed(step: Step, place: Place) -> Result:
+        nonlocal costs
+        started = _now(context)
+        if isinstance(step, Phase):
+            size = step.batch_size if step.data is not None else min(step.batch_size, len(images))
+            result = driver.perform(replace(step, epochs=2, batch_size=size), place)
+            seconds, drawn = (_now(context) - watch.warm_at) * step.epochs, step.data is not None
+            own = Costs(per_seen_class=seconds / num_seen) if drawn else Costs(per_image=seconds / len(images))
+        else:
+            result = driver.perform(step, place)
+            seconds, sweeps = _now(context) - started, isinstance(step, Pass | Collect)
+            own = Costs(per_image=seconds / len(images)) if sweeps else Costs(per_task=seconds)
         costs = costs.plus(own)
-        try:
-            step = learning.send(result)
-        except StopIteration:
-            break
+        return result
+
+    driver.run(method.learn(TaskInfo(index, classes, method.seed)), timed)
     method.tasks.append(classes)
     return costs
-
-
-def _perform(
-    context: Context, method: Method, step: Step, images: LabelledImages, place: Place, num_seen: int
-) -> tuple[Result, Costs]:
-    """Run one step shortly and return what it found and what it costs."""
-    if isinstance(step, Notice):
-        return {}, Costs()
-    if isinstance(step, Phase):
-        seconds = _epoch_seconds(context, method, step, images, place) * step.epochs
-        drawn = step.data is not None
-        return {}, Costs(per_seen_class=seconds / num_seen) if drawn else Costs(per_image=seconds / len(images))
-    started = _now(context)
-    if isinstance(step, Solve):
-        found = step.function()
-        return found, Costs(per_task=_now(context) - started)
-    result = run_sweep(context, method, step, images, place)
-    return result, Costs(per_image=(_now(context) - started) / len(images))
-
-
-def _epoch_seconds(context: Context, method: Method, phase: Phase, images: LabelledImages, place: Place) -> float:
-    """Train two epochs and return the time of the second, when everything is warm."""
-    ends: list[float] = []
-
-    def mark(epoch: int, tensors: dict[str, Tensor]) -> None:
-        ends.append(_now(context))
-
-    size = phase.batch_size if phase.data is not None else min(phase.batch_size, len(images))
-    PhaseRun(context, method, replace(phase, epochs=2, batch_size=size), images, place).run(0, mark)
-    return _now(context) - ends[0]
 
 
 def _now(context: Context) -> float:

@@ -9,15 +9,16 @@ from torch import Tensor
 from clare.backbones.vit import fingerprint
 from clare.data.store import Canvas, ImageStore
 from clare.engine.context import Silence
-from clare.engine.journal import NoJournal
+from clare.engine.drive import Driver
 from clare.engine.learn import learn_task
 from clare.engine.run import run_experiment
+from clare.engine.train import Place
 from clare.errors import SettingsError
 from clare.methods.base import Method
 from clare.methods.state import learnt_tensors, restore, snapshot_of
 from clare.model.folder import load_model, save_model
 from clare.settings import build_settings
-from clare.steps import Group, Learning, Phase, TaskInfo
+from clare.steps import Group, Phase, Result, Step
 from clare.testing.demands import all_bytes, everything, expect, keep, keep_same, same_bits
 from clare.testing.outcome import Stop, StopAtBatch, StopAtTask, events, outcome
 from clare.testing.settings import a_wrong_setting_is_named, every_setting_is_typed_explained_and_bounded
@@ -100,23 +101,17 @@ def frozen_stays_frozen(case: Case) -> None:
 def a_phase_changes_nothing_but_its_groups(case: Case) -> None:
     """A phase trains its groups inside their masks, and no step changes anything else."""
     method = case.method()
-    learn = method.learn
+    for task in case.stream.tasks[:2]:
+        driver = Driver(case.context, method, task.train, task.index)
 
-    def watched(task: TaskInfo) -> Learning:
-        learning = learn(task)
-        step = next(learning, None)
-        while step is not None:
+        def watched(step: Step, place: Place, driver: Driver = driver) -> Result:
             before = {key: tensor.clone() for key, tensor in method.state_dict().items()}
-            result = yield step
+            result = driver.perform(step, place)
             name = getattr(step, "name", "a notice")
             keep_changes(method, name, step.groups if isinstance(step, Phase) else [], before)
-            try:
-                step = learning.send(result)
-            except StopIteration:
-                return
+            return result
 
-    method.learn = watched  # type: ignore[method-assign]
-    case.learn(method, 0, 1)
+        learn_task(case.context, method, task, perform=watched)
 
 
 def keep_changes(method: Method, step: str, groups: list[Group], before: dict[str, Tensor]) -> None:
@@ -166,7 +161,7 @@ def only_the_task_at_hand_is_seen(case: Case) -> None:
     guarded = GuardedStore(store.flat, store.sizes, store.channels)
     for task in case.stream.tasks:
         guarded.allowed, guarded.asked = frozenset(task.train.indices.tolist()), frozenset()
-        learn_task(case.context, method, replace(task, train=replace(task.train, store=guarded)), NoJournal())
+        learn_task(case.context, method, replace(task, train=replace(task.train, store=guarded)))
         num_missed = len(guarded.allowed - guarded.asked)
         keep(not num_missed, f"task {task.index + 1} leaves {num_missed} of its images unseen")
 

@@ -15,7 +15,6 @@ from clare.data.store import ImageStore, LabelledImages
 from clare.data.stream import Stream, Task
 from clare.data.transforms import Transforms, TransformSettings
 from clare.engine.context import Context, Listener, Silence
-from clare.engine.journal import NoJournal
 from clare.engine.learn import learn_task
 from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
@@ -180,7 +179,7 @@ class Case:
     def learn(self, method: Method, *tasks: int, context: Context | None = None) -> Method:
         """Teach a method some tasks of the stream."""
         for task in tasks:
-            learn_task(context or self.context, method, self.stream.tasks[task], NoJournal())
+            learn_task(context or self.context, method, self.stream.tasks[task])
         return method
 
     def logits(self, method: Method) -> Tensor:

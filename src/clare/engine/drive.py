@@ -1,0 +1,100 @@
+"""The one driver: it runs the steps that a method, or its head alone, asks for, or puts back what they left."""
+
+import time
+from collections.abc import Callable, Generator
+
+import torch
+from torch import Tensor
+
+from clare.data.store import LabelledImages
+from clare.engine.context import Context
+from clare.engine.journal import Journal, NoJournal
+from clare.engine.passes import run_sweep
+from clare.engine.train import PhaseRun, Place, load_parameters
+from clare.errors import ModelError
+from clare.methods.base import Method
+from clare.seeds import derive_seed
+from clare.steps import Collect, Learning, Notice, Pass, Phase, Result, Solve, Step, next_step
+
+Perform = Callable[[Step, Place], Result]
+"""Does a step's work and returns what the generator is sent for it."""
+
+
+class Driver:
+    """Runs steps over the images of one task, with the listener, the ranks and the journal of a run."""
+
+    def __init__(
+        self, context: Context, method: Method, images: LabelledImages, task: int, journal: Journal | None = None
+    ) -> None:
+        self.context, self.method, self.images, self.task = context, method, images, task
+        self.journal = journal or NoJournal()
+
+    def run(self, steps: Learning, perform: Perform | None = None) -> int:
+        """Advance steps to their end, and return how many there were; another `perform` may do or watch the work."""
+        if not isinstance(steps, Generator):
+            raise ModelError(f"the steps of {self.method.name} are {steps!r}; write `learn` as a generator that yields")
+        device, work = self.context.ranks.device, perform or self.perform
+        index, result = 0, None
+        with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            while True:
+                # A method that draws from the global random state between steps draws the same when it is replayed.
+                torch.manual_seed(derive_seed(self.context.seed, self.task, index, "between"))
+                try:
+                    step = next_step(steps, result)
+                except StopIteration:
+                    return index
+                result = work(step, Place(self.task, index))
+                index += 1
+
+    def perform(self, step: Step, place: Place) -> Result:
+        """Run one step, or put back what it left when it is already finished."""
+        done = self.journal.finished(place.step)
+        match step:
+            case Notice():
+                if done is None:
+                    self.context.listener.notice(step.text)
+                    self.journal.notice(step.text)
+                    self.journal.finish(place.step, {})
+                return {}
+            case Phase():
+                if done is None:
+                    self._train(step, place)
+                else:
+                    load_parameters(step, done)
+                return {}
+            case Pass() | Collect() | Solve():
+                if done is None:
+                    self.context.listener.step(step.name, 1)
+                    done = self._compute(step, place)
+                    self.journal.finish(place.step, done)
+                return {name: tensor.to(self.context.ranks.device) for name, tensor in done.items()}
+        raise ModelError(
+            f"{self.method.name} asks for {step!r}, which is no step; yield a Phase, Pass, Collect, Solve or Notice of "
+            "clare.steps"
+        )
+
+    def _compute(self, step: Pass | Collect | Solve, place: Place) -> Result:
+        """Return what a step without training finds."""
+        if isinstance(step, Pass | Collect):
+            return run_sweep(self.context, self.method, step, self.images, place)
+        solved = step.function()
+        # Ranks may round differently; what the first one found counts.
+        return {name: self.context.ranks.broadcast_(solved[name].contiguous()) for name in sorted(solved)}
+
+    def _train(self, phase: Phase, place: Place) -> None:
+        """Run a phase from its last saved epoch."""
+        self.context.listener.step(phase.name, phase.epochs)
+        run = PhaseRun(self.context, self.method, phase, self.images, place)
+        start_epoch = 0
+        saved = self.journal.epoch(place.step)
+        if saved is not None:
+            start_epoch = saved[0]
+            run.restore(saved[1])
+
+        def save_epoch(epoch: int, tensors: dict[str, Tensor]) -> None:
+            self.journal.save_epoch(place.step, epoch, tensors)
+
+        started = time.perf_counter()
+        losses = run.run(start_epoch, save_epoch)
+        self.journal.phase_done(phase, losses, time.perf_counter() - started)
+        self.journal.finish(place.step, run.parameters())
