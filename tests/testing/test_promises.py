@@ -83,7 +83,9 @@ def test_an_error_inside_a_method_is_a_broken_promise(tmp_path: Path) -> None:
     )
     first = next(check_method(f"{path}:Raising"))
     assert first.outcome == "broken"
-    assert first.reason == "with prototype rows it raises KeyError: 'oh' (raising.py line 8)"
+    assert (
+        first.reason == "with prototype rows the method Raising raises KeyError: 'oh' (raising.py line 8); correct it"
+    )
 
 
 def test_demands_name_what_differs() -> None:

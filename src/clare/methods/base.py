@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from clare.backbones.looks import looks_at
 from clare.backbones.stages import num_read, read
 from clare.backbones.vit import Backbone
-from clare.errors import SettingsError
+from clare.errors import ModelError, SettingsError
 from clare.heads.head import Head, HeadSettings
 from clare.heads.make import make_head
+from clare.methods.mistakes import check_members
 from clare.methods.protocols import PassesSeveralTimes, PlansTasks
 from clare.registry import ClassRegistry
 from clare.settings import Settings
@@ -71,11 +72,11 @@ class Method(nn.Module, ABC):
 
     def classify(self, features: Tensor) -> Tensor:
         """Return logits over every class learnt so far, shape (B, K)."""
-        return self.head.logits(features)
+        return self.head.logits(fitting(self, features))
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the current task's classes."""
-        return self.head.block_loss(self.features(images), labels)
+        return self.head.block_loss(fitting(self, self.features(images)), labels)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits over every class learnt so far, shape (B, K)."""
@@ -86,6 +87,17 @@ class Method(nn.Module, ABC):
         super().train(mode)
         self.backbone.eval()
         return self
+
+
+def fitting(method: Method, features: Tensor) -> Tensor:
+    """Return features if they are as wide as the method's head."""
+    width = method.head.num_features
+    if features.dim() != 2 or features.shape[1] != width:
+        raise ModelError(
+            f"the features of {method.name} have the shape {tuple(features.shape)}, but its head takes {width} numbers "
+            f"of each image; return them in the shape (images, {width}), or make another head in `__init__`"
+        )
+    return features
 
 
 def bare_features(method: Method, images: Tensor) -> Tensor:
@@ -110,7 +122,7 @@ def passes_per_image(method: Method) -> int:
     return per_look * method.settings.head.read_looks
 
 
-METHODS: ClassRegistry[Method] = ClassRegistry("method", Method, "clare.methods")
+METHODS: ClassRegistry[Method] = ClassRegistry("method", Method, "clare.methods", check_members)
 
 
 def register(method: type[Method]) -> type[Method]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 
+from clare.errors import ClareError
 from clare.methods import METHODS
 from clare.testing.promises import FOR_EACH_METHOD, FOR_EACH_REFUSED_STRATEGY, FOR_EACH_STRATEGY, Promise
 from clare.testing.world import STRATEGIES, Case, accepts, write_preset
@@ -58,7 +59,7 @@ def _broken(promise: Promise, case: Case) -> str:
     """Return how a promise is broken, and nothing when it is kept."""
     try:
         promise(case)
-    except AssertionError as error:
+    except (AssertionError, ClareError) as error:
         return str(error)
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
