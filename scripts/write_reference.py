@@ -1,4 +1,4 @@
-"""Write docs/reference/settings.md and commands.md from the code: python scripts/write_reference.py."""
+"""Write the pages of docs/reference from the code: python scripts/write_reference.py."""
 
 import inspect
 import types
@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from reference_python import python_pages
 from typer.models import ArgumentInfo, CommandInfo, OptionInfo
 
 from clare.cli.listing import allowed_values, families
@@ -212,7 +213,7 @@ def _is_repeatable(hint: Any) -> bool:
 
 def pages() -> dict[Path, str]:
     """Return the text of every page that is written here."""
-    texts = {"settings.md": settings_page(), "commands.md": commands_page()}
+    texts = {"settings.md": settings_page(), "commands.md": commands_page(), **python_pages(NOTE)}
     return {FOLDER / name: text.rstrip() + "\n" for name, text in texts.items()}
 
 
