@@ -2,6 +2,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Processes that share the tests: as many as the smallest machine has cores.
 WORKERS ?= 2
+# Percent of a full attack, which takes an hour of processor time.
+COUNT ?= 100
 
 # pip unpacks for a minute without a word, so a second voice says how far it is; it ends with the shell that began it.
 define install-with
@@ -11,7 +13,7 @@ $(BIN)/pip install --progress-bar off --constraint constraints.txt --editable '.
 status=$$?; kill $$voice; exit $$status
 endef
 
-.PHONY: install run test test-all test-browser check index docs results wheel help clean
+.PHONY: install run test test-all test-browser chaos check index docs results wheel help clean
 
 help:  ## Say what the targets do
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -29,6 +31,9 @@ test-all: .venv/tested  ## Run all tests; skipped ones are named with the reason
 
 test-browser: .venv/tested  ## Drive the pages of `clare serve` and `clare report` with Chromium
 	$(BIN)/python -m pytest tests/browser -m browser
+
+chaos: .venv/tested  ## Attack the program: kills, damage, odd bodies, crowds, full disks; COUNT=10 for a tenth of it
+	OMP_NUM_THREADS=1 PYTHONPATH=scripts $(BIN)/python -m chaos --count $(COUNT)
 
 check: .venv/tested  ## Format, lint, types, and the rules that the source keeps as text
 	$(BIN)/ruff format --check src tests scripts benchmarks studies examples

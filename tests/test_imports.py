@@ -25,7 +25,6 @@ FOUNDATION = {
     "seeds",
     "settings",
     "steps",
-    "upgrade",
     "version",
 }
 OUTER = {
@@ -61,7 +60,7 @@ FORBIDDEN = {
     "runner": {"classifier", "export", "testing", "cli", "learner", "serve"},
     "paper": {"classifier", "export", "testing", "cli", "runner", "learner", "serve"},
     "report": {
-        *FOUNDATION - {"errors", "files", "plain", "position", "record", "sealed", "upgrade"},
+        *FOUNDATION - {"errors", "files", "plain", "position", "record", "sealed"},
         *OUTER - {"report"},
         "sparse",
         "backbones",

@@ -1,11 +1,10 @@
-"""The head alone: frozen features, and rows of each kind."""
+"""The head alone: frozen features, and rows by each strategy."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
 from clare_runs import bits, learn
-from head_steps import small
 
 from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
@@ -20,32 +19,32 @@ MakeStream = Callable[..., Stream]
 MakeContext = Callable[..., Context]
 
 
-def make_linear(backbone: Backbone, kind: str) -> Linear:
+def make_linear(backbone: Backbone, strategy: str) -> Linear:
     settings = {
         "epochs": 10,
         "batch_size": 8,
         "learning_rate": 0.01,
-        "head": small(kind),
+        "head": {"strategy": strategy, "align_epochs": 2},
     }
     return Linear(backbone, LinearSettings.model_validate(settings), 0)
 
 
-@pytest.mark.parametrize("kind", ["trained", "prototype", "aligned"])
+@pytest.mark.parametrize("strategy", ["trained", "prototype", "aligned"])
 def test_the_backbone_stays_and_old_rows_stay_unless_they_are_aligned(
-    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, kind: str
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, strategy: str
 ) -> None:
-    stream, run, method = tiny_stream(), context(), make_linear(tiny_backbone(), kind)
+    stream, run, method = tiny_stream(), context(), make_linear(tiny_backbone(), strategy)
     backbone = {name: bits(tensor) for name, tensor in method.backbone.state_dict().items()}
     for task in stream.tasks:
         rows = method.head.rows.detach().clone()
         learn(run, method, [task])
-        assert (bits(method.head.rows[: len(rows)]) == bits(rows)) == (kind != "aligned" or task.index == 0)
+        assert (bits(method.head.rows[: len(rows)]) == bits(rows)) == (strategy != "aligned" or task.index == 0)
         # Rows trained on one task alone are comparable within the task, not across tasks.
         own = (stream.test.labels // 2 == task.index).nonzero().squeeze(1)
         canvas, labels = stream.test.batch(own)
         logits = method(run.transforms.test(canvas))[:, len(rows) :]
         assert torch.equal(logits.argmax(1), labels - len(rows))
-    if kind != "trained":
+    if strategy != "trained":
         predicted, target, _ = evaluate(run, method, stream, 2)
         assert torch.equal(predicted, target)
     assert {name: bits(tensor) for name, tensor in method.backbone.state_dict().items()} == backbone

@@ -72,10 +72,14 @@ class TaughtModel(Classifier):
             if old is not None and old.state["classes"]:
                 raise ModelError(f"{path} holds a model already; teach that one, or choose another folder")
             name = files.write_state_tensors(path, {**snapshot_of(built).tensors, **memory.tensors()})
-            change = Change(1 if old is None else old.version + 1, "create", _now(), (), {})
             state = files.make_state(built, frozen, transforms, name)
-            manifest = Manifest(state, change.number, [_values(change)], [], num_kept)
-            files.commit(path, manifest)
+            if old is not None and (old.state, old.num_kept) == (state, num_kept):
+                # What a process left that was killed before its first lesson is this model already.
+                manifest = old
+            else:
+                change = Change(1 if old is None else old.version + 1, "create", _now(), (), {})
+                manifest = Manifest(state, change.number, [_values(change)], [], num_kept)
+                files.commit(path, manifest)
         return cls(path, manifest, (built, frozen, transforms), memory, device)
 
     @classmethod

@@ -27,7 +27,6 @@ from clare.model.checks import RESTORE, checked_history, checked_state
 from clare.registry import how_to_name, is_file_name, shown
 from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, read_json, seal
 from clare.settings import build_settings
-from clare.upgrade import upgraded_method
 
 FORMAT = 2
 OLDEST_FORMAT = 1
@@ -111,7 +110,7 @@ def build_model(
             f"{folder} was made for the backbone {state['backbone_hash']}, this one is {backbone.fingerprint}; "
             "load the same weights"
         )
-    values = {key: value for key, value in upgraded_method(state["method"]).items() if key != "name"}
+    values = {key: value for key, value in state["method"].items() if key != "name"}
     method = kind(backbone, build_settings(kind.settings_type, values, "method"), int(state["seed"]))
     restored(folder, method, Snapshot(state["structure"], own_tensors(tensors)))
     method.eval()
@@ -182,9 +181,8 @@ def read_manifest(folder: Path) -> Manifest:
     if missing:
         raise ModelError(f"{path} does not name {', '.join(missing)}; {RESTORE}")
     if values["format"] == OLDEST_FORMAT:
-        checked_state(path, {**values, "classes": [], "calibration": None})
-        dated = {"classes": undated_classes(values["structure"]), "calibration": None}
-        return Manifest({**{key: values[key] for key in KEYS}, **dated})
+        state = checked_state(path, {**{key: values[key] for key in KEYS}, "classes": [], "calibration": None})
+        return Manifest({**state, "classes": undated_classes(state["structure"])})
     unknown = sorted(values.keys() - {*needed, "format", SEAL})
     if unknown:
         raise ModelError(f"{path} is damaged: a model names no '{unknown[0]}'; {RESTORE}")
