@@ -115,7 +115,7 @@ def measure_ours(plan: Plan, data: DataSettings, engine: EngineSettings) -> tupl
     context = Context(ranks, transforms, engine, 0, clock)
     # With a random mask and rows as trained, a task is Stage 2 and nothing else.
     settings = ClareSettings(mask="random", epochs=plan.epochs, batch_size=BATCH_SIZE)
-    settings = settings.model_copy(update={"head": settings.head.model_copy(update={"strategy": "trained"})})
+    settings = settings.model_copy(update={"head": settings.head.model_copy(update={"kind": "trained"})})
     method = Clare(backbone, settings, 0).to(device)
     with torch.no_grad(), ranks.autocast():
         method.features(_blank_batch(plan, device))

@@ -192,7 +192,7 @@ def method_settings(head: str, conditions: Conditions) -> ClareSettings:
     names = ("probe_epochs", "epochs", "sparsity", "batch_size", "learning_rate", "penalty_weight")
     align = {name: getattr(conditions, name) for name in ("align_epochs", "align_samples")}
     values = {name: getattr(conditions, name) for name in names}
-    return ClareSettings.model_validate({**values, "head": {"strategy": head, **align}})
+    return ClareSettings.model_validate({**values, "head": {"kind": head, **align}})
 
 
 def measure_stream(num_tasks: int, head: str, conditions: Conditions) -> dict[str, Any]:

@@ -34,8 +34,9 @@ from clare.engine.settings import EngineSettings
 from clare.errors import DataError
 from clare.files import write_json
 from clare.model.records import Mode
-from clare.presets.load import find_backbone, merge, parse_override
+from clare.presets.load import find_backbone, parse_override
 from clare.seeds import generator_at
+from clare.settings import merge
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results" / "lessons"

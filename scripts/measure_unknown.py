@@ -69,7 +69,7 @@ def measure(
 ) -> dict[str, Any]:
     """Teach classes task by task, and score test drawings of these and of others."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {} if head is None else {"head": {"strategy": head}}
+        settings = {} if head is None else {"head": {"kind": head}}
         model = TaughtModel.create(Path(folder) / "model", None, method, settings, device="cpu")
         for start in range(0, num_classes, CLASSES_PER_TASK):
             task = order[start : start + CLASSES_PER_TASK]
@@ -90,7 +90,7 @@ def measure(
             "num_classes": num_classes,
             "method": method,
             "mode": mode,
-            "head": model.method.settings.head.strategy,
+            "head": model.method.settings.head.kind,
             "threshold": model.threshold,
             "num_known": len(known),
             "num_unknown": len(unknown),

@@ -1,4 +1,4 @@
-"""Write docs/reference/settings.md and commands.md from the code: python scripts/write_reference.py."""
+"""Write the pages of docs/reference from the code: python scripts/write_reference.py."""
 
 import inspect
 import types
@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from reference_python import python_pages
 from typer.models import ArgumentInfo, CommandInfo, OptionInfo
 
-from clare.cli.listing import allowed_values, families
+from clare.cli.listing import allowed_values, families, leaves
 from clare.cli.main import app
 from clare.methods import METHODS
 from clare.methods.base import Method, MethodSettings
@@ -53,9 +54,9 @@ def settings_page() -> str:
         field = Experiment.model_fields[name]
         parts += [f"## {name}\n", f"{field.description}\n", _table_of(_rows(_kind_of(field), f"{name}.")) + "\n"]
     seed = Experiment.model_fields["seed"]
-    parts += ["## seed\n", _table_of([_row("seed", seed)]) + "\n"]
+    parts += ["## seed\n", _table_of([_row("seed", seed, seed.get_default(), seed.description or "")]) + "\n"]
     shared = list(_rows(MethodSettings, "method."))
-    parts += ["## method: what all methods have\n", _table_of(shared) + "\n"]
+    parts += ["## method: what most methods have\n", _table_of(shared) + "\n"]
     for family, kinds in families().items():
         for kind in kinds:
             parts += list(_method_parts(family, METHODS.get(kind["name"]), shared))
@@ -68,7 +69,11 @@ def _method_parts(family: str, kind: type[Method], shared: list[Row]) -> Iterato
     has_page = (FOLDER.parent / "methods" / f"{kind.name}.md").is_file()
     label = f"[{kind.name}](../methods/{kind.name}.md)" if has_page else kind.name
     yield f"{label} ({family}): {kind.summary}.\n"
-    own = [row for row in _rows(kind.settings_type, "method.") if row not in shared]
+    rows = list(_rows(kind.settings_type, "method."))
+    own, keys = [row for row in rows if row not in shared], [row[0] for row in rows]
+    missing = [row[0] for row in shared if row[0] not in keys]
+    if missing:
+        yield f"Of the shared settings it has no {', '.join(missing)}.\n"
     yield (_table_of(own) if own else "It has the shared settings alone.") + "\n"
 
 
@@ -76,21 +81,16 @@ def _table_of(rows: Iterable[Row]) -> str:
     return table(("setting", "default", "allowed", "what it is"), rows)
 
 
-def _rows(kind: type[Settings], prefix: str, values: Settings | None = None) -> Iterator[Row]:
-    """Yield a row for every setting, nested ones included, whose defaults are those of the field that holds them."""
-    for name, field in kind.model_fields.items():
-        default = field.get_default(call_default_factory=True) if values is None else getattr(values, name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
-            yield from _rows(field.annotation, f"{prefix}{name}.", default)
-        else:
-            yield _row(prefix + name, field, default)
+def _rows(kind: type[Settings], prefix: str) -> Iterator[Row]:
+    """Yield a row for every setting, nested ones included."""
+    for key, field, default, description in leaves(kind, prefix):
+        yield _row(key, field, default, description)
 
 
-def _row(key: str, field: FieldInfo, default: Any = PydanticUndefined) -> Row:
+def _row(key: str, field: FieldInfo, default: Any, description: str) -> Row:
     """Return key, default, allowed values and description of one setting."""
-    default = field.get_default() if default is PydanticUndefined else default
     shown = "required" if default is PydanticUndefined else f"`{_shown(default)}`"
-    return f"`{key}`", shown, _allowed(field), field.description or ""
+    return f"`{key}`", shown, _allowed(field), description
 
 
 def _allowed(field: FieldInfo) -> str:
@@ -212,7 +212,7 @@ def _is_repeatable(hint: Any) -> bool:
 
 def pages() -> dict[Path, str]:
     """Return the text of every page that is written here."""
-    texts = {"settings.md": settings_page(), "commands.md": commands_page()}
+    texts = {"settings.md": settings_page(), "commands.md": commands_page(), **python_pages(NOTE)}
     return {FOLDER / name: text.rstrip() + "\n" for name, text in texts.items()}
 
 

@@ -5,8 +5,22 @@ import torch
 from torch import Tensor
 
 from clare.heads.drift import Drift
+from clare.heads.head import Head
 from clare.heads.solved import SolvedHead
+from clare.methods.base import MethodSettings
+from clare.settings import build_settings
 from clare.steps import Collect, Pass, Solve, found_in
+
+
+def head_of(num_features: int, seed: int = 0, **settings: object) -> Head:
+    """Return a head of so many features; `kind` says which, as in a preset."""
+    return build_settings(MethodSettings, {"head": settings}, "method").head.make(num_features, seed)
+
+
+def small(kind: str) -> dict[str, object]:
+    """Return a head's settings with little to train or to project."""
+    own = {"aligned": {"align_epochs": 2, "align_samples": 8}, "ridge": {"num_projected": 64}}
+    return {"kind": kind, **own.get(kind, {})}
 
 
 def finish(head: SolvedHead, features: Tensor, labels: Tensor, num_new: int) -> None:

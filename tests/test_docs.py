@@ -14,6 +14,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 import typer
 
+import clare
 from clare.cli.main import app
 from clare.presets.load import make_experiment, preset_names
 from clare.registry import load_file
@@ -99,9 +100,22 @@ def test_links_lead_to_files(page: Path) -> None:
             assert (page.parent / place).exists(), target
 
 
-def test_reference_pages_are_what_the_code_says() -> None:
+def test_reference_pages_are_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
     for path, text in script("write_reference").pages().items():
         assert path.read_text(encoding="utf-8") == text, "run python scripts/write_reference.py"
+
+
+def test_the_python_reference_is_read_without_building_it() -> None:
+    for name in ("use", "write", "parts", "records"):
+        page = (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
+        assert not re.search(r"^:::", page, re.MULTILINE)
+    use = (DOCS / "reference" / "use.md").read_text(encoding="utf-8")
+    for name in set(clare.__all__) - {"__version__"}:
+        assert f"\n### {name}" in use
+        if isinstance(kind := getattr(clare, name), type):
+            for member in vars(kind):
+                assert member.startswith("_") or f"### {name}.{member}\n" in use or f"| `{member}` |" in use
 
 
 def test_figures_are_what_the_script_draws() -> None:

@@ -25,6 +25,7 @@ FOUNDATION = {
     "seeds",
     "settings",
     "steps",
+    "upgrade",
     "version",
 }
 OUTER = {
@@ -60,7 +61,7 @@ FORBIDDEN = {
     "runner": {"classifier", "export", "testing", "cli", "learner", "serve"},
     "paper": {"classifier", "export", "testing", "cli", "runner", "learner", "serve"},
     "report": {
-        *FOUNDATION - {"errors", "files", "plain", "position", "record", "sealed"},
+        *FOUNDATION - {"errors", "files", "plain", "position", "record", "sealed", "upgrade"},
         *OUTER - {"report"},
         "sparse",
         "backbones",

@@ -18,13 +18,13 @@ SAVED = Path(__file__).parent / "releases" / "0.1.0-heads"
 EXPECTED = json.loads((SAVED / "expected.json").read_text())
 # How the runs were asked for then: method and --set flags.
 ASKED: dict[str, tuple[str, list[str]]] = {
-    "clare-aligned": ("clare", ["method.head.strategy=aligned"]),
+    "clare-aligned": ("clare", ["method.head.kind=aligned"]),
     "clare-plus-quadratic": (
         "clare-plus",
         [
-            "method.head.strategy=quadratic",
-            "method.head.read_blocks=2",
-            "method.head.read_looks=2",
+            "method.head.kind=quadratic",
+            "method.features.blocks=2",
+            "method.features.views=2",
             "method.head.num_directions=2",
         ],
     ),
@@ -32,7 +32,7 @@ ASKED: dict[str, tuple[str, list[str]]] = {
     "ease": ("ease", []),
     "l2p": ("l2p", []),
     "inflora": ("inflora", []),
-    "finetune-linear": ("finetune", ["method.head.form=linear", "method.head.strategy=discriminant"]),
+    "finetune-linear": ("finetune", ["method.head.form=linear", "method.head.kind=discriminant"]),
 }
 
 

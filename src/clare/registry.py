@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -52,9 +52,12 @@ class Registry(Generic[T]):
 class ClassRegistry(Registry[type[C]]):
     """A registry of classes that packages and files may add to without a change to this one."""
 
-    def __init__(self, kind: str, base: type[Any], group: str) -> None:
+    def __init__(
+        self, kind: str, base: type[Any], group: str, check: Callable[[type[Any], str], None] | None = None
+    ) -> None:
+        """Take subclasses of a base, from the entry points of a group too; `check` refuses others' that do not fit."""
         super().__init__(kind)
-        self.base, self.group = base, group
+        self.base, self.group, self.check = base, group, check
         self._own: dict[Place, tuple[str, type[C]]] = {}
         """What a person has named in this process, and under which name."""
 
@@ -137,7 +140,7 @@ class ClassRegistry(Registry[type[C]]):
         try:
             item = entry.load()
         except Exception as error:
-            raise SettingsError(f"{where} cannot be loaded: {_in_words(error)}; correct or uninstall it") from error
+            raise SettingsError(f"{where} cannot be loaded: {in_words(error)}; correct or uninstall it") from error
         kind = self._checked(item, where)
         if getattr(kind, "name", "") != entry.name:
             raise SettingsError(f"{where} calls itself '{getattr(kind, 'name', '')}'; make the two names equal")
@@ -174,6 +177,8 @@ class ClassRegistry(Registry[type[C]]):
         others = [*(known for _, known in self._own.values()), *self._items.values()]
         if name in [getattr(known, "name", "") for known in others if known is not item]:
             raise SettingsError(f"{where} is named '{name}' as another {self.kind} is; give its class another `name`")
+        if self.check is not None:
+            self.check(item, where)
         return cast(type[C], item)
 
 
@@ -235,7 +240,7 @@ def load_file(path: Path, purpose: str) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         line = line_in(resolved, error)
-        raise SettingsError(f"{path} line {line} raises {_in_words(error)}; correct the file") from error
+        raise SettingsError(f"{path} line {line} raises {in_words(error)}; correct the file") from error
     return module
 
 
@@ -247,7 +252,7 @@ def line_in(path: Path, error: Exception) -> int:
     return (lines[-1] if lines else None) or 1
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
     """Return an error's type and message on one line."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {' '.join(message.split())}"

@@ -1,13 +1,17 @@
 """The base of every settings class, and how raw values become one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from clare.errors import SettingsError, nearest
+from clare.upgrade import RENAMED, RENAMED_KINDS
+
+TAG = "kind"
+"""The setting that says which of several tables of settings another one is."""
 
 
 class Settings(BaseModel):
@@ -23,6 +27,28 @@ class Settings(BaseModel):
         if isinstance(value, bool) and kinds & {int, float, int | None, float | None}:
             raise ValueError("it takes a number, not true or false")
         return value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _of_its_kind(cls, value: object, info: ValidationInfo) -> object:
+        """Make a table of one of several kinds; what it leaves out is as in the field's default, where both have it."""
+        field = cls.model_fields[str(info.field_name)]
+        tables = tables_of(field)
+        if not tables or isinstance(value, Settings):
+            return value
+        if not isinstance(value, Mapping):
+            raise ValueError("it takes a table of settings")
+        told = laid(field.default.model_dump(), value, tables)
+        kind, known = str(told[TAG]), {key for table in tables.values() for key in table.model_fields}
+        if kind not in tables:
+            now = RENAMED_KINDS.get(kind)
+            remedy = f"it is called {now} now" if now else f"it is {_either(tables)}"
+            raise _refusal(TAG, kind, f"{remedy}{'' if now else nearest(kind, tables)}")
+        foreign = [key for key in value if key in known - tables[kind].model_fields.keys()]
+        if foreign and value.keys() <= known:
+            owners = [name for name, table in tables.items() if foreign[0] in table.model_fields]
+            raise _refusal(foreign[0], value[foreign[0]], f"it belongs to {TAG} = {_either(owners)}, this is {kind}")
+        return tables[kind].model_validate(told)
 
 
 S = TypeVar("S", bound=Settings)
@@ -44,22 +70,79 @@ def kinds_of(field: FieldInfo) -> list[FieldInfo]:
     return [field]
 
 
+def tables_of(field: FieldInfo) -> dict[str, type[Settings]]:
+    """Return the settings classes of which a field holds one, by the kind that names each; none of other fields."""
+    members = get_args(field.annotation) or (field.annotation,)
+    tables = [each for each in members if isinstance(each, type) and issubclass(each, Settings)]
+    tags = [get_args(table.model_fields[TAG].annotation) for table in tables if TAG in table.model_fields]
+    is_tagged = len(tags) == len(members) and all(len(tag) == 1 for tag in tags)
+    return {tag[0]: table for tag, table in zip(tags, tables, strict=True)} if is_tagged else {}
+
+
+def laid(base: Mapping[str, Any], over: Mapping[str, Any], tables: Mapping[str, type[Settings]]) -> dict[str, Any]:
+    """Lay a table over another; where it names another kind, the old one's own settings are dropped."""
+    old, new = (tables.get(str(kind)) for kind in (base[TAG], over.get(TAG, base[TAG])))
+    dropped = old.model_fields.keys() - new.model_fields.keys() if old and new else set()
+    return {**{key: value for key, value in base.items() if key not in dropped}, **over}
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay nested values over others."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def overlaid(kind: type[Settings], base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay values of settings over others; a table of another kind keeps what both kinds have."""
+    result = merge(base, over)
+    for key, field in kind.model_fields.items():
+        tables, old, new = tables_of(field), base.get(key, {}), over.get(key)
+        if tables and isinstance(old, Mapping) and isinstance(new, Mapping):
+            result[key] = laid({TAG: getattr(field.default, TAG), **old}, new, tables)
+    return result
+
+
 def _first_problem(kind: type[Settings], error: ValidationError, where: str) -> str:
     """Say in one sentence which key is wrong, what came and what is allowed."""
-    problem = _joined(kind, error.errors())
-    path = [str(part) for part in problem["loc"]]
+    problems = error.errors()
+    # A name of earlier days says more than what follows from it.
+    old = [each for each in problems if ".".join(map(str, each["loc"])) in RENAMED]
+    problem = old[0] if old else _joined(kind, problems)
+    path, came = [str(part) for part in problem["loc"]], problem["input"]
     key = ".".join([where, *path] if where else path)
-    owner = _owner(kind, path[:-1])
-    if problem["type"] == "extra_forbidden" and owner is not None:
-        allowed = sorted(owner.model_fields)
-        return f"there is no setting '{key}'{nearest(path[-1], allowed)}; allowed here: {', '.join(allowed)}"
+    if problem["type"] == "extra_forbidden":
+        return _unknown(kind, path, key, where)
     if problem["type"] == "missing":
         return f"the setting '{key}' is missing; give it a value"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
-    if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):
+    if problem["type"] == "value_error" and isinstance(came, Mapping):
         return "the settings" + (f" under '{key}'" if key else "") + f" cannot be used: {message}"
-    return f"the setting '{key}' got {problem['input']!r}; {message}"
+    return f"the setting '{key}' got {came!r}; {message}"
+
+
+def _either(words: Iterable[str]) -> str:
+    """Join words by commas, the last two by "or"."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _refusal(key: str, came: object, remedy: str) -> ValidationError:
+    """Return an error at one key of a table."""
+    problem = PydanticCustomError("table", remedy)
+    return ValidationError.from_exception_data("table", [{"type": problem, "loc": (key,), "input": came}])
+
+
+def _unknown(kind: type[Settings], path: list[str], key: str, where: str) -> str:
+    """Say of a key that does not exist what it is called now, or what is allowed in its place."""
+    now = RENAMED.get(".".join(path))
+    if now is not None:
+        return f"there is no setting '{key}' any more; it is called '{where}{'.' if where else ''}{now}' now"
+    allowed = sorted({name for owner in _owners(kind, path[:-1]) for name in owner.model_fields})
+    return f"there is no setting '{key}'{nearest(path[-1], allowed)}; allowed here: {', '.join(allowed)}"
 
 
 def _joined(kind: type[Settings], problems: list[ErrorDetails]) -> ErrorDetails:
@@ -67,7 +150,7 @@ def _joined(kind: type[Settings], problems: list[ErrorDetails]) -> ErrorDetails:
     first = problems[0]
     path = list(first["loc"][:-1])
     field = _field(kind, [str(part) for part in path])
-    if field is None or _settings_of(field) is not None:
+    if field is None or settings_of(field):
         return first
     said = [problem["msg"] for problem in problems if list(problem["loc"][:-1]) == path]
     others = [message.removeprefix("Input should be ") for message in said[1:]]
@@ -76,22 +159,23 @@ def _joined(kind: type[Settings], problems: list[ErrorDetails]) -> ErrorDetails:
 
 def _field(kind: type[Settings], path: list[str]) -> FieldInfo | None:
     """Follow a path of field names to the field that it ends with."""
-    owner = _owner(kind, path[:-1]) if path else None
-    return owner.model_fields.get(path[-1]) if owner else None
+    for owner in _owners(kind, path[:-1]) if path else []:
+        if path[-1] in owner.model_fields:
+            return owner.model_fields[path[-1]]
+    return None
 
 
-def _owner(kind: type[Settings], path: list[str]) -> type[Settings] | None:
-    """Follow a path of field names to the settings class that holds the last one."""
+def _owners(kind: type[Settings], path: list[str]) -> list[type[Settings]]:
+    """Follow a path of field names to the settings classes that can hold the last one: several kinds of a table."""
+    owners = [kind]
     for part in path:
-        field: FieldInfo | None = kind.model_fields.get(part)
-        inner = _settings_of(field) if field else None
-        if inner is None:
-            return None
-        kind = inner
-    return kind
+        fields = [owner.model_fields[part] for owner in owners if part in owner.model_fields]
+        owners = [inner for field in fields for inner in settings_of(field)]
+    return owners
 
 
-def _settings_of(field: FieldInfo) -> type[Settings] | None:
-    """Return the class of the settings that a field holds, if it does."""
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, Settings) else None
+def settings_of(field: FieldInfo) -> list[type[Settings]]:
+    """Return the classes of the settings that a field holds, if it does."""
+    kind: Any = field.annotation
+    is_settings = isinstance(kind, type) and issubclass(kind, Settings)
+    return [kind] if is_settings else list(tables_of(field).values())

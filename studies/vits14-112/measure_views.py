@@ -18,7 +18,6 @@ from clare.data.store import LabelledImages
 from clare.engine.passes import run_collect
 from clare.engine.train import Place
 from clare.errors import ModelError, RunError
-from clare.heads.make import make_head
 from clare.heads.solved import SolvedHead
 from clare.methods.aper_adapter import Aper
 from clare.model.folder import load_model
@@ -37,11 +36,11 @@ def view_of(scene: Scene, method: Aper, view: Callable[[Tensor], Tensor], images
 def log_posteriors(scene: Scene, method: Aper, view: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the test images' scores under a head like the run's that knows this view alone, shape (B, K)."""
     tests = view_of(scene, method, view, scene.stream.test)
-    head = make_head(tests.shape[1], method.settings.head, scene.experiment.seed).to(tests.device)
+    head = method.settings.head.make(tests.shape[1], scene.experiment.seed).to(tests.device)
     assert isinstance(head, SolvedHead)
     for task in scene.stream.tasks:
         features, num_new = view_of(scene, method, view, task.train), len(task.classes)
-        labels, step = task.train.labels.to(features.device), head.look(num_new)
+        labels, step = task.train.labels.to(features.device), head.sweep(num_new)
         if isinstance(step, Collect):
             found = {"values": step.function(features), "labels": labels}
         else:
@@ -58,10 +57,10 @@ def measure(run: RunRecord) -> dict[str, Any]:
         raise RunError(f"the run in {run.folder} is not finished; finish it with the command that started it")
     scene = set_up(json.loads((run.folder / "preset.json").read_bytes()))
     method, _, _ = load_model(run.folder / "model")
-    if not isinstance(method, Aper) or method.settings.head.strategy not in ("discriminant", "quadratic"):
+    if not isinstance(method, Aper) or method.settings.head.kind not in ("discriminant", "quadratic"):
         raise ModelError(
-            f"{run.folder} is a run of '{run.method}' with {method.settings.head.strategy} rows, which have no log "
-            "posteriors of two views; measure a run of aper-adapter with head.strategy=discriminant or quadratic"
+            f"{run.folder} is a run of '{run.method}' with {method.settings.head.kind} rows, which have no log "
+            "posteriors of two views; measure a run of aper-adapter with head.kind=discriminant or quadratic"
         )
     method.to(scene.context.ranks.device)
     scores = {

@@ -80,7 +80,8 @@ class Study:
 def telling(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings on which figures depend, so that equal runs of two machines are seen to be equal."""
     flat = flatten(settings)
-    idle = set() if flat.get("method.head.strategy") == "quadratic" else OF_QUADRATIC
+    # Records of before say `strategy`, and what other heads than the quadratic one did not look at.
+    idle = OF_QUADRATIC if flat.get("method.head.strategy", "quadratic") != "quadratic" else set()
     kept = {key: value for key, value in flat.items() if not NEUTRAL.fullmatch(key) and key not in idle}
     return {key: re.split(r"[/\\]", value)[-1] if key in PATHS else value for key, value in kept.items()}
 

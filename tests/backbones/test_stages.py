@@ -101,7 +101,7 @@ def test_prompts_are_no_patches(tiny_backbone: MakeBackbone, deep: bool) -> None
 
 
 def test_a_backbone_without_that_many_blocks_or_with_another_pooling_says_so(tiny_backbone: MakeBackbone) -> None:
-    with pytest.raises(BackboneError, match=r"`method\.head\.read_blocks` is 4, but the backbone has 2 blocks"):
+    with pytest.raises(BackboneError, match=r"`method\.features\.blocks` is 4, but the backbone has 2 blocks"):
         num_read(tiny_backbone().vit, 4, with_patches=False)
     averaging = VisionTransformer(**SIZES, depth=3, num_heads=2, global_pool="avg", class_token=False).eval()
     with pytest.raises(BackboneError, match=r"is pooled otherwise \(avg\); set it to false"):

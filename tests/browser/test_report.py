@@ -23,7 +23,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, classes in ((1, "abcdefghijkl"), (2, "lkjihgfedcba")):
         for index, (method, strategy) in enumerate(METHODS.items()):
             sizes = (12,) if method == "joint" else (4, 4, 4)
-            preset = {"seed": seed, "method": {"name": method, "head": {"form": "cosine", "strategy": strategy}}}
+            preset = {"seed": seed, "method": {"name": method, "head": {"form": "cosine", "kind": strategy}}}
             run = folder / "runs" / f"{method}-{seed}"
             write_run(run, method, sizes, 0.95 - 0.1 * index, 0.05, seed=seed, classes=classes, preset=preset)
             if method == "clare":

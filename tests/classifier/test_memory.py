@@ -5,14 +5,15 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 import torch
+from head_steps import small
 from hypothesis import given
 from own_worlds import drawings, new_model
 from torch import Tensor
 
-from clare.classifier.memory import MAX_HELD_BACK, Memory, covariances, merged
+from clare.classifier.memory import MAX_HELD_BACK, Memory
 from clare.classifier.pictures import Pictures
 from clare.classifier.taught import TaughtModel
-from clare.heads.statistics import class_means, class_sums, gaussian_factors
+from clare.heads.statistics import class_means, class_sums, covariances, gaussian_factors, merged
 from clare.methods.state import learnt_tensors
 
 
@@ -77,13 +78,12 @@ def four(seed: int) -> dict[str, list[object]]:
     return drawings("cat", "dog", number=4, seed=seed)  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("strategy", ["prototype", "aligned", "discriminant", "quadratic", "projected"])
-def test_pictures_in_two_lots_give_the_statistics_of_all_at_once(tmp_path: Path, strategy: str) -> None:
-    head = {"strategy": strategy, "align_epochs": 2, "align_samples": 8, "num_projected": 16}
+@pytest.mark.parametrize("kind", ["prototype", "aligned", "discriminant", "quadratic", "ridge"])
+def test_pictures_in_two_lots_give_the_statistics_of_all_at_once(tmp_path: Path, kind: str) -> None:
     models = []
     for name in ("parts", "whole"):
         (tmp_path / name).mkdir()
-        model = new_model(tmp_path / name, head=head)
+        model = new_model(tmp_path / name, head=small(kind))
         if name == "parts":
             model.teach(four(1), mode="quick")
             model.teach(four(2), mode="update")
@@ -102,9 +102,9 @@ def test_pictures_in_two_lots_give_the_statistics_of_all_at_once(tmp_path: Path,
         "aligned": ("head.means", "head.factors"),
         "discriminant": ("head.means", "head.counts", "head.scatter"),
         "quadratic": ("head.means", "head.counts", "head.scatter"),
-        "projected": ("head.means", "head.counts", "head.sums", "head.gram"),
+        "ridge": ("head.means", "head.counts", "head.sums", "head.gram"),
     }
-    for name in kept.get(strategy, ("head.rows",)):
+    for name in kept.get(kind, ("head.rows",)):
         torch.testing.assert_close(
             learnt_tensors(parts.method)[name], learnt_tensors(whole.method)[name], rtol=1e-3, atol=1e-4, msg=name
         )

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from own_worlds import SIZES, drawings, tiny_weights, write_pictures
 from PIL import Image
 
+from clare.backbones.features import FeatureSettings
 from clare.backbones.named import named_backbone
 from clare.backbones.vit import BackboneSettings, load_backbone
 from clare.classifier.capacity import LEAST_SHARE, num_tasks, tasks_left
@@ -21,6 +22,8 @@ from clare.classifier.measure import evaluation_of
 from clare.classifier.pictures import Reader, is_split, num_held_back
 from clare.errors import BackboneError, DataError, SettingsError
 from clare.files import write_tensors
+from clare.heads.discriminant import DiscriminantSettings
+from clare.heads.quadratic import QuadraticSettings
 from clare.methods.clare import Clare, ClareSettings
 from clare.presets.load import find_backbone, make_experiment
 from clare.report.model_plots import capacity_figure, confusion_figure, write_figure
@@ -99,8 +102,9 @@ def test_drawings_are_taught_with_the_settings_of_the_preset(method: str) -> Non
 )
 def test_by_default_photos_are_read_as_far_as_a_square_matrix_allows(sizes: dict[str, int], num_blocks: int) -> None:
     settings = BackboneSettings(name="vit_tiny_patch16_224", weights="random", image_size=32, architecture=sizes)
-    head = default_settings(load_backbone(settings), DEFAULT_METHOD, {}).head
-    assert (head.strategy, head.read_blocks, head.read_patches, head.read_looks) == ("quadratic", num_blocks, True, 3)
+    found = default_settings(load_backbone(settings), DEFAULT_METHOD, {})
+    assert found.head.kind == "quadratic"
+    assert found.reading == FeatureSettings(blocks=num_blocks, patches=True, views=3)
 
 
 def test_the_users_settings_are_laid_over_ours(tmp_path: Path) -> None:
@@ -108,8 +112,8 @@ def test_the_users_settings_are_laid_over_ours(tmp_path: Path) -> None:
     settings = default_settings(backbone, "clare", {"sparsity": 0.5, "head": {"align_epochs": 3}})
     assert isinstance(settings, ClareSettings)
     assert (settings.sparsity, settings.probe_epochs, settings.head.align_epochs) == (0.5, 3, 3)
-    assert settings.head.strategy == "aligned"
-    assert default_settings(backbone, "l2p", {}).head.strategy == "trained"
+    assert settings.head.kind == "aligned"
+    assert default_settings(backbone, "l2p", {}).head.kind == "trained"
     with pytest.raises(SettingsError, match=r"the setting 'head\.align_epochs' got 0"):
         default_settings(backbone, "clare", {"head": {"align_epochs": 0}})
 
@@ -118,9 +122,15 @@ def test_the_users_settings_are_laid_over_ours(tmp_path: Path) -> None:
 def test_clare_plus_reads_several_blocks_of_photos(depth: int, num_read: int) -> None:
     architecture = {"depth": depth, "embed_dim": 24, "num_heads": 2}
     photo = BackboneSettings(name="vit_tiny_patch16_224", weights="random", image_size=64, architecture=architecture)
-    head = default_settings(load_backbone(photo), "clare-plus", {"head": {"own_share": 0.2}}).head
-    assert (head.strategy, head.shrinkage, head.own_share, head.read_blocks) == ("quadratic", "auto", 0.2, num_read)
-    assert default_settings(load_backbone(BackboneSettings()), "clare-plus", {}).head.read_blocks == 1
+    settings = default_settings(load_backbone(photo), "clare-plus", {"head": {"own_share": 0.2}})
+    assert isinstance(settings.head, QuadraticSettings)
+    assert (settings.head.shrinkage, settings.head.own_share, settings.reading.blocks) == ("auto", 0.2, num_read)
+    assert default_settings(load_backbone(BackboneSettings()), "clare-plus", {}).reading.blocks == 1
+
+
+def test_another_kind_of_head_keeps_of_ours_what_it_has_too(tmp_path: Path) -> None:
+    settings = default_settings(load_backbone(tiny_weights(tmp_path)), "linear", {"head": {"kind": "discriminant"}})
+    assert settings.head == DiscriminantSettings(shrinkage="auto")
 
 
 def test_a_weights_file_says_which_backbone_it_is_for(tmp_path: Path) -> None:

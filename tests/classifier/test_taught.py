@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from head_steps import small
 from own_worlds import answers, content, drawings, new_model, taught_model, tiny_weights, write_pictures
 
 from clare.classifier.taught import TaughtModel
@@ -191,17 +192,17 @@ def test_quick_lessons_claim_nothing(tmp_path: Path) -> None:
     assert model.classes[-1] == ClassInfo("plane", 4, model.classes[-1].taught_at, 8)
 
 
-@pytest.mark.parametrize("strategy", ["trained", "prototype", "aligned", "discriminant", "quadratic", "projected"])
-def test_quick_lessons_work_with_every_kind_of_rows(tmp_path: Path, strategy: str) -> None:
-    model = new_model(tmp_path, head={"strategy": strategy, "align_epochs": 2, "align_samples": 8, "num_projected": 64})
+@pytest.mark.parametrize("kind", ["trained", "prototype", "aligned", "discriminant", "quadratic", "ridge"])
+def test_quick_lessons_work_with_every_kind_of_rows(tmp_path: Path, kind: str) -> None:
+    model = new_model(tmp_path, head=small(kind))
     model.teach(drawings("cat", "dog"), mode="quick")
     evaluation = model.evaluate(drawings("cat", "dog", seed=4))
     assert evaluation.accuracy == 1
 
 
-@pytest.mark.parametrize("strategy", ["discriminant", "quadratic", "projected"])
-def test_a_class_leaves_a_head_that_is_solved(tmp_path: Path, strategy: str) -> None:
-    model = new_model(tmp_path, head={"strategy": strategy, "num_projected": 64})
+@pytest.mark.parametrize("kind", ["discriminant", "quadratic", "ridge"])
+def test_a_class_leaves_a_head_that_is_solved(tmp_path: Path, kind: str) -> None:
+    model = new_model(tmp_path, head=small(kind))
     model.teach(drawings("cat", "dog", "bus"), mode="quick")
     model.remove("dog")
     assert {name for guess in answers(model) for name in guess.names} == {"cat", "bus"}
@@ -253,7 +254,7 @@ def test_other_methods_with_one_row_per_class_do_the_same(tmp_path: Path, method
 
 
 def test_rows_that_followed_the_features_stay_where_they_went(tmp_path: Path) -> None:
-    settings = {"epochs": 4, "learning_rate": 0.5, "sparsity": 0.0, "head": {"strategy": "prototype"}}
+    settings = {"epochs": 4, "learning_rate": 0.5, "sparsity": 0.0, "head": {"kind": "prototype"}}
     model = TaughtModel.create(tmp_path / "model", tiny_weights(tmp_path), "clare-plus", settings, device="cpu")
     model.teach(drawings("cat", "dog"))
     before = state_of(model)
@@ -270,7 +271,7 @@ def test_rows_that_followed_the_features_stay_where_they_went(tmp_path: Path) ->
 
 def test_a_method_that_keeps_more_than_rows_learns_and_says_what_it_cannot(tmp_path: Path) -> None:
     model = TaughtModel.create(
-        tmp_path / "model", tiny_weights(tmp_path), "ranpac", {"num_projected": 64, "epochs": 1}, device="cpu"
+        tmp_path / "model", tiny_weights(tmp_path), "ranpac", {"head": {"num_projected": 64}, "epochs": 1}, device="cpu"
     )
     model.teach(drawings("cat", "dog"))
     model.teach(drawings("bus", "van"))

@@ -109,7 +109,7 @@ def test_a_method_shows_bounds_and_choices() -> None:
     assert settings["method.learning_rate"] == "> 0, ≤ 100"
     assert settings["method.mask"] == "learnt | random | none"
     assert settings["method.two_stage"] == "bool"
-    assert settings["method.head.strategy"] == "trained | prototype | aligned | discriminant | quadratic | projected"
+    assert settings["method.head.kind"] == "trained | prototype | aligned | discriminant | quadratic | projected"
 
 
 def test_a_run_is_trained_shown_and_reported(

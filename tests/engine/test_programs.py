@@ -37,7 +37,7 @@ SETTINGS = {
     "batch_size": 8,
     "learning_rate": 0.05,
     "sparsity": 0.8,
-    "head": {"strategy": "aligned", "align_epochs": 2},
+    "head": {"kind": "aligned", "align_epochs": 2},
 }
 
 
@@ -117,7 +117,7 @@ def test_a_hundred_tasks_need_one_recording_of_each_kind(
     tiny_stream: Callable[..., Stream],
 ) -> None:
     stream = tiny_stream(num_tasks=100, num_train=3, num_test=1)
-    head = {"strategy": "prototype"}
+    head = {"kind": "prototype"}
     learnt(context(compile="graph", eval_batch_size=64), tiny_backbone(), stream, epochs=1, probe_epochs=1, head=head)
     assert recordings == ["CapturedStep", "CapturedStep", "CapturedForward"]
 
@@ -313,7 +313,7 @@ def test_on_a_gpu_a_hundred_tasks_compile_once_for_each_kind(
     torch._dynamo.utils.counters.clear()
     stream = tiny_stream(num_tasks=100, num_train=3, num_test=1)
     compiled = context(device="cuda", compile="fused", eval_batch_size=64)
-    learnt(compiled, tiny_backbone(), stream, epochs=1, probe_epochs=1, head={"strategy": "prototype"})
+    learnt(compiled, tiny_backbone(), stream, epochs=1, probe_epochs=1, head={"kind": "prototype"})
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
     assert len(compiled.programs.captured) == 3
 

@@ -24,7 +24,7 @@ StartPython = Callable[..., "subprocess.Popen[str]"]
 Cut = Callable[[pytest.MonkeyPatch, Callable[[], None]], None]
 
 # Every kind of step: the probe, the training, the sweep for the statistics, the alignment of the rows.
-ALIGNED = ["method.head.strategy=aligned", "stream.num_classes=4"]
+ALIGNED = ["method.head.kind=aligned", "stream.num_classes=4"]
 
 
 @pytest.fixture

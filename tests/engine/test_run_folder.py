@@ -64,11 +64,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_run_that_was_begun_before_a_setting_existed_goes_on(make: Make, tmp_path: Path) -> None:
     preset = make().model_dump(mode="json")
     older = json.loads(json.dumps(preset))
-    del older["method"]["head"]["read_blocks"], older["engine"]["compile"]
+    del older["method"]["features"]["blocks"], older["engine"]["compile"]
     begin(tmp_path / "run", older)
     take_up(tmp_path / "run", preset)
-    other = make("method.head.read_blocks=2").model_dump(mode="json")
-    with pytest.raises(RunError, match=r"method\.head\.read_blocks is 1 there and 2 here"):
+    other = make("method.features.blocks=2").model_dump(mode="json")
+    with pytest.raises(RunError, match=r"method\.features\.blocks is 1 there and 2 here"):
         take_up(tmp_path / "run", other)
 
 
@@ -284,7 +284,7 @@ def test_a_run_goes_on_once_a_full_disk_has_space_again(
 
 def test_a_file_that_the_system_cuts_short_is_not_taken_for_whole(make: Make, tmp_path: Path) -> None:
     # Wide features make the tensors the largest file.
-    experiment = make("method.head.read_blocks=2", "method.head.read_patches=true")
+    experiment = make("method.features.blocks=2", "method.features.patches=true")
     run_experiment(experiment, tmp_path / "straight", Silence())
     folder = tmp_path / "run"
     with pytest.raises(Stop):

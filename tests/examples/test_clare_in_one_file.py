@@ -102,7 +102,7 @@ def initial_of(method: Clare, variant: str) -> Tensor:
 @cache
 def recorded(variant: str) -> Recording:
     """Let the engine learn three tasks, and note all that it was fed."""
-    head, adapter = {"strategy": "trained"}, {"bottleneck": HIDDEN, "dropout": 0.0}
+    head, adapter = {"kind": "trained"}, {"bottleneck": HIDDEN, "dropout": 0.0}
     values = {**RECIPE, **VARIANTS[variant], "batch_size": 5, "head": head, "adapter": adapter}
     method = Clare(world.tiny_backbone(), ClareSettings.model_validate(values), 0).double()
     method.adapter.initial.copy_(initial_of(method, variant))

@@ -209,7 +209,7 @@ def test_the_card_tells_all(tmp_path: Path, tiny_backbone: Callable[..., Backbon
     assert "of 2 classes, learnt in 2 tasks with the method `simplecil`" in text
     assert f"| 1 | two\\|three | 2 | {DATE} | 12 |" in text
     assert f"`{source.backbone.fingerprint}`" in text
-    assert json.loads(re.findall(r"```json\n(.*?)```", text, re.DOTALL)[0])["head"]["strategy"] == "prototype"
+    assert json.loads(re.findall(r"```json\n(.*?)```", text, re.DOTALL)[0])["head"]["kind"] == "prototype"
     assert f"- {DATE}, learn of one, two\\|three: 87.5 %\n" in text
     assert f"- {DATE}, learn of a, b, c, d, e and 2 more: 50.0 % of 8 pictures\n" in text
     assert "12.5 %" not in text
@@ -273,7 +273,7 @@ def test_a_taught_drawing_model_carries_its_dates_its_backbone_and_its_curve(tmp
 def test_an_exported_file_is_as_sure_as_the_model(tmp_path: Path) -> None:
     strokes = np.random.default_rng(0).integers(0, 2, (3, 28, 28)) * 255
     examples = {name: noisy(strokes[place], 12, place) for place, name in enumerate(("one", "two", "three"))}
-    settings = {"head": {"strategy": "discriminant"}}
+    settings = {"head": {"kind": "discriminant"}}
     taught = TaughtModel.create(tmp_path / "drawings", method="linear", settings=settings, device="cpu")
     taught.teach(examples, mode="quick")
     export = export_model(tmp_path / "drawings", "onnx")

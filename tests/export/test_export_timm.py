@@ -23,17 +23,17 @@ from clare.methods.finetune import FineTune
 
 PORTABLE = ("clare", "clare-plus", "finetune", "full-finetune", "inflora", "joint", "linear", "sdlora", "simplecil")
 HEADS = [
-    ("linear", "method.head.form=linear", "method.head.strategy=trained"),
-    ("clare", "method.head.strategy=aligned"),
-    ("clare", "method.head.strategy=discriminant"),
-    ("clare", "method.head.strategy=discriminant", "method.head.form=linear"),
-    ("clare", "method.head.strategy=discriminant", "method.head.read_blocks=2"),
-    ("clare", "method.head.strategy=quadratic", "method.head.num_directions=3"),
-    ("clare", "method.head.strategy=quadratic", "method.head.form=linear", "method.head.read_blocks=2"),
-    ("sdlora", "method.head.read_blocks=2", "method.head.read_patches=true"),
-    ("clare-plus", "method.head={read_blocks=2, read_patches=true, read_centre=true}"),
-    ("clare", "method.head={read_looks=3}"),
-    ("inflora", "method.head={read_blocks=2, read_looks=2}"),
+    ("linear", "method.head.form=linear", "method.head.kind=trained"),
+    ("clare", "method.head.kind=aligned"),
+    ("clare", "method.head.kind=discriminant"),
+    ("clare", "method.head.kind=discriminant", "method.head.form=linear"),
+    ("clare", "method.head.kind=discriminant", "method.features.blocks=2"),
+    ("clare", "method.head.kind=quadratic", "method.head.num_directions=3"),
+    ("clare", "method.head.kind=quadratic", "method.head.form=linear", "method.features.blocks=2"),
+    ("sdlora", "method.features.blocks=2", "method.features.patches=true"),
+    ("clare-plus", "method.features={blocks=2, patches=true, centre=true}"),
+    ("clare", "method.features={views=3}"),
+    ("inflora", "method.features={blocks=2, views=2}"),
 ]
 # Without clare, whatever is installed: an import of it fails.
 SCRIPT = """
@@ -120,7 +120,7 @@ def test_a_method_that_is_more_than_that_says_so(make: Callable[..., Source], na
 
 
 def test_a_head_of_random_features_says_so(make: Callable[..., Source]) -> None:
-    source = make("clare", "method.head.strategy=projected", "method.head.num_projected=16")
+    source = make("clare", "method.head.kind=ridge", "method.head.num_projected=16")
     with pytest.raises(ModelError, match=r"the method clare is neither .* under plain rows.*; use --format onnx"):
         portable_tensors(source.method)
 

@@ -5,15 +5,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from head_steps import head_of
 
 from clare.heads.contrast import Contrast
-from clare.heads.head import Head, HeadSettings
+from clare.heads.head import Head
 
 
 def opened_head(num_rows: int, num_new: int) -> Head:
     """Return a head with finished rows and an open block."""
     generator = torch.Generator().manual_seed(0)
-    head = Head(4, HeadSettings(scale=10.0))
+    head = head_of(4, scale=10.0)
     head.append(torch.randn(num_rows, 4, generator=generator))
     head.open_block(num_new, generator)
     return head
@@ -54,9 +55,9 @@ def test_the_tasks_own_classes_need_no_room_and_nothing_is_saved() -> None:
     assert not Contrast(4, "seen-trained").state_dict()
 
 
-@pytest.mark.parametrize(("strategy", "keeps"), [("trained", True), ("prototype", False)])
-def test_earlier_rows_come_back_as_they_were_trained_where_rows_are_of_training(strategy: Any, keeps: bool) -> None:
-    head = Head(4, HeadSettings(strategy=strategy))
+@pytest.mark.parametrize(("kind", "keeps"), [("trained", True), ("prototype", False)])
+def test_earlier_rows_come_back_as_they_were_trained_where_rows_are_of_training(kind: str, keeps: bool) -> None:
+    head = head_of(4, kind=kind)
     head.append(torch.eye(4)[:2])
     for over in ("task", "seen", "seen-trained"):
         contrast = Contrast(4, over)
@@ -85,7 +86,7 @@ def test_room_without_a_class_moves_no_gradient(over: Any) -> None:
 
 
 def test_a_factor_that_is_learnt_scales_new_and_earlier_classes_alike() -> None:
-    head, contrast = Head(4, HeadSettings(learnt_scale=True)), Contrast(4, "seen")
+    head, contrast = head_of(4, learnt_scale=True), Contrast(4, "seen")
     head.append(torch.eye(4)[:1])
     head.open_block(1, torch.Generator().manual_seed(0))
     head.block.data.copy_(torch.eye(4)[:1])

@@ -3,13 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from head_steps import a_drift, finish
+from head_steps import a_drift, finish, head_of
 from torch import Tensor
 
 from clare.heads.discriminant import DiscriminantHead
 from clare.heads.drift import moved
-from clare.heads.head import HeadSettings
-from clare.heads.make import make_head as head_of
 from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, within_scatter
 from clare.heads.statistics import class_means
 
@@ -30,7 +28,7 @@ def sums_of(features: Tensor, labels: Tensor, num_classes: int = NUM_CLASSES) ->
 
 
 def make_head(**settings: object) -> DiscriminantHead:
-    head = head_of(NUM_FEATURES, HeadSettings.model_validate({"strategy": "discriminant", **settings}), 0)
+    head = head_of(NUM_FEATURES, kind="discriminant", **settings)
     assert isinstance(head, DiscriminantHead)
     return head
 

@@ -5,12 +5,13 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from head_steps import head_of
 from torch import Tensor
 
 from clare.errors import SettingsError
-from clare.heads.head import GaussianFeatures, Head, HeadSettings, LinearHeadSettings
+from clare.heads.aligned import GaussianFeatures
+from clare.heads.head import Head
 from clare.heads.statistics import class_sums, gaussian_factors
-from clare.settings import build_settings
 from clare.steps import Pass, Phase, Result
 
 NUM_FEATURES = 6
@@ -21,7 +22,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def make_head(**settings: object) -> Head:
-    return Head(NUM_FEATURES, HeadSettings.model_validate(settings))
+    return head_of(NUM_FEATURES, **settings)
 
 
 def sample(num_samples: int, seed: int = 0) -> Tensor:
@@ -114,7 +115,7 @@ def sums_of(step: Pass, images: Tensor, labels: Tensor) -> Result:
 
 @torch.no_grad()
 def test_trained_rows_are_what_the_block_holds() -> None:
-    head = make_head(strategy="trained")
+    head = make_head(kind="trained")
     head.append(sample(2, seed=8))
     head.open_block(4, generator(0))
     head.open_block(3, generator(1))
@@ -127,7 +128,7 @@ def test_trained_rows_are_what_the_block_holds() -> None:
 
 @torch.no_grad()
 def test_prototype_rows_are_class_means() -> None:
-    head = make_head(strategy="prototype")
+    head = make_head(kind="prototype")
     head.append(sample(1, seed=8))
     images, labels = sample(9), torch.arange(9) % 3
     learning = head.finish(3)
@@ -146,7 +147,7 @@ def test_prototype_rows_are_class_means() -> None:
 
 @torch.no_grad()
 def test_aligned_rows_are_trained_again_for_all_classes() -> None:
-    head = make_head(strategy="aligned", align_samples=10, align_epochs=3, align_batch_size=8, align_learning_rate=0.3)
+    head = make_head(kind="aligned", align_samples=10, align_epochs=3, align_batch_size=8, align_learning_rate=0.3)
     for task in range(2):
         images, labels = sample(20, seed=task), torch.arange(20) % 2
         learning = head.finish(2)
@@ -176,7 +177,7 @@ def test_aligned_rows_are_trained_again_for_all_classes() -> None:
 
 @torch.no_grad()
 def test_alignment_starts_old_rows_from_their_means_again() -> None:
-    head = make_head(strategy="aligned")
+    head = make_head(kind="aligned")
     for task in range(2):
         learning = head.finish(1)
         step = next(learning)
@@ -186,9 +187,9 @@ def test_alignment_starts_old_rows_from_their_means_again() -> None:
         head.rows.fill_(5.0)
 
 
-@pytest.mark.parametrize("strategy", ["prototype", "aligned"])
-def test_a_resized_head_takes_the_saved_tensors(strategy: str) -> None:
-    saved, loaded = make_head(strategy=strategy), make_head(strategy=strategy)
+@pytest.mark.parametrize("kind", ["prototype", "aligned"])
+def test_a_resized_head_takes_the_saved_tensors(kind: str) -> None:
+    saved, loaded = make_head(kind=kind), make_head(kind=kind)
     with torch.no_grad():
         learning = saved.finish(2)
         step = next(learning)
@@ -239,13 +240,13 @@ def test_drawn_features_are_seeded_and_new_in_every_epoch() -> None:
     assert torch.equal(some_labels, labels[order])
 
 
-def test_an_unknown_strategy_is_refused_with_the_three_there_are() -> None:
-    with pytest.raises(SettingsError, match=r"head\.strategy.*'mean'.*trained.*prototype.*aligned"):
-        build_settings(HeadSettings, {"strategy": "mean"}, "method.head")
+def test_an_unknown_kind_is_refused_with_those_there_are() -> None:
+    with pytest.raises(SettingsError, match=r"head\.kind' got 'mean'.*trained, prototype, aligned"):
+        make_head(kind="mean")
 
 
 def test_a_linear_heads_logits_are_products_and_biases() -> None:
-    head = Head(NUM_FEATURES, LinearHeadSettings())
+    head = make_head(kind="trained", form="linear")
     head.open_block(3, generator(0))
     features, labels = sample(4), torch.tensor([0, 2, 1, 2])
     by_hand = features @ head.block[:, :-1].T + head.block[:, -1]
@@ -259,7 +260,7 @@ def test_a_linear_heads_logits_are_products_and_biases() -> None:
 
 
 def test_aligned_linear_rows_start_as_they_were_trained() -> None:
-    head = Head(NUM_FEATURES, LinearHeadSettings(strategy="aligned"))
+    head = make_head(kind="aligned", form="linear")
     head.open_block(2, generator(0))
     trained = head.block.detach().clone()
     features, labels = sample(8), torch.arange(8) % 2
@@ -271,14 +272,11 @@ def test_aligned_linear_rows_start_as_they_were_trained() -> None:
     assert phase.groups[0].parameter is head.rows
 
 
-def test_class_means_are_refused_as_linear_rows() -> None:
-    with pytest.raises(SettingsError, match="class means are no linear rows; use trained, aligned"):
-        build_settings(HeadSettings, {"form": "linear"}, "head")
-
-
-def test_the_middle_of_patches_that_are_not_read_is_refused() -> None:
-    with pytest.raises(SettingsError, match="no patches are read; set read_patches to true or read_centre to false"):
-        build_settings(HeadSettings, {"read_centre": True}, "head")
+def test_class_means_have_no_linear_form() -> None:
+    with pytest.raises(
+        SettingsError, match=r"'method\.head\.form' got 'linear'; it belongs to kind = trained, aligned"
+    ):
+        make_head(form="linear")
 
 
 def test_a_learnt_scale_is_trained_with_the_rows_and_starts_anew() -> None:

@@ -3,14 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from head_steps import a_drift, finish
+from head_steps import a_drift, finish, head_of
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from clare.heads.drift import moved
-from clare.heads.head import HeadSettings
-from clare.heads.make import make_head as head_of
 from clare.heads.quadratic import QuadraticHead, leading_root, quadratic_rows, quadratic_scores
 from clare.heads.scatter import discriminant_rows, shrunk_covariance
 from clare.steps import found_in
@@ -29,8 +27,8 @@ def samples(num_samples: int = 90, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def make_head(**settings: object) -> QuadraticHead:
-    values = {"strategy": "quadratic", "num_directions": NUM_FEATURES, **settings}
-    head = head_of(NUM_FEATURES, HeadSettings.model_validate(values), 0)
+    values = {"kind": "quadratic", "num_directions": NUM_FEATURES, **settings}
+    head = head_of(NUM_FEATURES, **values)
     assert isinstance(head, QuadraticHead)
     return head
 
@@ -52,7 +50,7 @@ def test_left_to_itself_it_goes_by_how_many_images_there_are() -> None:
 
 
 def give_more(head: QuadraticHead, features: Tensor, labels: Tensor) -> None:
-    found = found_in(head.look(NUM_CLASSES), features, labels)
+    found = found_in(head.sweep(NUM_CLASSES), features, labels)
     head.add_samples(torch.arange(NUM_CLASSES), head.summed(found, NUM_CLASSES))
 
 

@@ -1,138 +1,90 @@
-"""Ridge regression on numbers one can check, and the packed Gram matrix."""
+"""Ridge regression on random features of all tasks."""
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+import torch.nn.functional as F
+from head_steps import finish, head_of
 from torch import Tensor
 
-from clare.errors import ModelError
-from clare.heads import ridge as ridge_module
-from clare.heads.ridge import (
-    CANDIDATES,
-    RidgeHead,
-    RidgeHeadSettings,
-    add_sums,
-    best_ridge,
-    pack_symmetric,
-    projected,
-    ridge_errors,
-    solve_ridge,
-    unpack_symmetric,
-)
+from clare.heads.ridge import RidgeHead
+
+NUM_FEATURES, NUM_CLASSES, NUM_PROJECTED = 5, 3, 33
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def samples(num_samples: int = 300, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(NUM_CLASSES, NUM_FEATURES, generator=generator)
+    labels = torch.arange(num_samples) % NUM_CLASSES
+    return centres[labels] + 0.4 * torch.randn(num_samples, NUM_FEATURES, generator=generator), labels
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+def make_ridge(**settings: object) -> RidgeHead:
+    values = {"kind": "ridge", "num_projected": NUM_PROJECTED, **settings}
+    head = head_of(NUM_FEATURES, **values)
+    assert isinstance(head, RidgeHead)
+    return head
 
 
-def test_projected_by_hand() -> None:
-    projection = torch.tensor([[1.0, -1.0, 0.5], [0.0, 2.0, 1.0]])
-    assert projected(torch.tensor([[2.0, 1.0], [0.0, -1.0]]), projection).tolist() == [[2, 0, 2], [0, 0, 0]]
+@pytest.mark.parametrize("form", ["cosine", "linear"])
+def test_rows_solve_the_regression_of_all_tasks_together(form: str) -> None:
+    features, labels = samples()
+    head = make_ridge(form=form, ridge_share=0.05)
+    finish(head, features[labels < 2], labels[labels < 2], 2)
+    finish(head, features[labels == 2], labels[labels == 2] - 2, 1)
+    seen = F.normalize(features, dim=1) if form == "cosine" else features
+    hidden = (seen @ head.projection).relu().double()
+    gram = hidden.T @ hidden
+    system = gram + 0.05 * gram.diagonal().mean() * torch.eye(NUM_PROJECTED)
+    expected = torch.linalg.solve(system, hidden.T @ F.one_hot(labels).double())
+    torch.testing.assert_close(head.logits(features).double(), hidden @ expected, rtol=1e-3, atol=1e-3)
 
 
-def test_a_regression_by_hand() -> None:
-    """One feature with values 1 and 2 for the classes 0 and 1: G = 5, Q = (1, 2), and a ridge of 5 halves the rows."""
-    gram, sums = torch.zeros(1, 1), torch.zeros(2, 1)
-    add_sums(gram, sums, torch.tensor([[1.0], [2.0]]), torch.tensor([0, 1]), torch.eye(1))
-    assert gram.tolist() == [[5.0]]
-    assert sums.tolist() == [[1.0], [2.0]]
-    rows, used = solve_ridge(gram, sums, 5.0)
-    torch.testing.assert_close(rows, torch.tensor([[0.1], [0.2]]))
-    assert used == 5.0
+def test_weights_of_nothing_count_for_nothing() -> None:
+    features, labels = samples()
+    head = make_ridge()
+    padded = head.statistic(features, labels, (torch.arange(300) < 240).double(), NUM_CLASSES)
+    whole = head.statistic(features[:240], labels[:240], torch.ones(240), NUM_CLASSES)
+    for name, part in whole.items():
+        torch.testing.assert_close(padded[name], part, rtol=1e-4, atol=1e-4)
 
 
-def test_errors_of_ridges_by_hand() -> None:
-    """Four images with feature 1 of one class fit w = 4 / (4 + ridge); the fifth, with feature 2, is off by 2w - 1."""
-    features = torch.tensor([[1.0], [1.0], [1.0], [1.0], [2.0]], dtype=torch.float64)
-    expected = [(8 / (4 + ridge) - 1) ** 2 for ridge in CANDIDATES]
-    for projection in (torch.ones(1, 1).double(), torch.ones(1, 9).double() / 3):
-        errors = ridge_errors(features, torch.zeros(5, dtype=torch.long), 1, projection)
-        torch.testing.assert_close(errors, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-9)
-    # The error is zero at a ridge of 4; 1 and 10 are the candidates beside it.
-    assert best_ridge(errors) == 10.0
+def test_more_samples_of_known_classes_are_as_if_they_had_come_at_once() -> None:
+    features, labels = samples()
+    head, whole = make_ridge(), make_ridge()
+    finish(head, features[:150], labels[:150], NUM_CLASSES)
+    sums = head.statistic(features[150:], labels[150:], torch.ones(150), NUM_CLASSES)
+    head.add_samples(torch.arange(NUM_CLASSES), sums)
+    head.replace(head.solve())
+    finish(whole, features, labels, NUM_CLASSES)
+    torch.testing.assert_close(head.rows, whole.rows, rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(head.means, whole.means, rtol=1e-4, atol=1e-5)
 
 
-def test_both_ways_to_the_errors_agree() -> None:
-    """More random features than images that fit, or fewer: the systems differ, the errors are the closed form's."""
-    features, labels = draw(50, 6), torch.randint(3, (50,), generator=generator(1))
-    targets = torch.nn.functional.one_hot(labels, 3).double()
-    for size in (8, 39, 40, 41, 90):
-        projection = draw(6, size, seed=2)
-        hidden = (features @ projection).clamp(min=0)
-        fit, judged = hidden[:40], hidden[40:]
-        expected = []
-        for ridge in CANDIDATES[6:]:
-            weight = torch.linalg.solve(fit.T @ fit + ridge * torch.eye(size), fit.T @ targets[:40])
-            expected.append((judged @ weight - targets[40:]).square().mean())
-        errors = ridge_errors(features, labels, 3, projection)
-        torch.testing.assert_close(errors[6:], torch.stack(expected), rtol=1e-7, atol=1e-9)
+def test_random_features_that_are_all_nothing_end_in_a_sentence_or_in_rows() -> None:
+    head = make_ridge(num_projected=1)
+    features, labels = samples()
+    head.projection.copy_(-features.sign().abs().sum(0, keepdim=True).T)
+    finish(head, features.abs(), labels, NUM_CLASSES)
+    assert bool(torch.isfinite(head.rows).all())
+    assert not head.logits(features.abs()).any()
 
 
-def test_the_first_of_equal_errors_wins() -> None:
-    errors = torch.full((17,), 2.0)
-    errors[[5, 9]] = 1.0
-    assert best_ridge(errors) == CANDIDATES[5]
-    assert best_ridge(torch.full((17,), torch.inf)) == CANDIDATES[0]
-
-
-def test_a_ridge_that_cannot_be_solved_is_never_chosen() -> None:
-    """Eight equal images: the smallest ridges vanish beside the sums in single precision."""
-    features, labels = torch.full((10, 1), 3e3), torch.arange(10) % 2
-    errors = ridge_errors(features, labels, 2, torch.ones(1, 20))
-    assert errors[0] == torch.inf
-    assert bool(errors[-1].isfinite())
-
-
-def test_chunks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    features, labels, projection = draw(23, 4), torch.arange(23) % 3, draw(4, 7, seed=1)
-    results = []
-    for num_rows in (5, 100):
-        monkeypatch.setattr(ridge_module, "NUM_ROWS", num_rows)
-        gram, sums = torch.zeros(7, 7).double(), torch.zeros(3, 7).double()
-        add_sums(gram, sums, features, labels, projection)
-        results.append((gram, sums))
-    hidden = (features @ projection).clamp(min=0)
-    for gram, sums in results:
-        torch.testing.assert_close(gram, hidden.T @ hidden)
-        torch.testing.assert_close(sums[1], hidden[labels == 1].sum(0))
-
-
-def test_a_ridge_too_small_is_raised_by_tens() -> None:
-    ones = torch.full((6, 6), 1e6)
-    rows, used = solve_ridge(ones, torch.ones(2, 6), 1e-8)
-    assert 1e-8 < used <= 10
-    assert bool(rows.isfinite().all())
-    with pytest.raises(ModelError, match=r"no usable sums.*not finite"):
-        solve_ridge(torch.full((2, 2), -torch.inf), torch.ones(1, 2), 1.0)
-
-
-@given(st.integers(1, 9), st.integers(0, 100))
-def test_packing_keeps_every_number_once(size: int, seed: int) -> None:
-    matrix = draw(size, size, seed=seed)
-    matrix = matrix + matrix.T
-    packed = pack_symmetric(matrix)
-    even = size + size % 2
-    assert packed.shape == (even // 2, even + 1)
-    assert torch.equal(unpack_symmetric(packed, size), matrix)
-    if size == even:
-        assert sorted(packed.flatten().tolist()) == sorted(matrix[torch.ones(size, size).tril().bool()].tolist())
-
-
-def test_packing_by_hand() -> None:
-    matrix = torch.tensor([[1, 2, 4, 7], [2, 3, 5, 8], [4, 5, 6, 9], [7, 8, 9, 10]])
-    assert pack_symmetric(matrix).tolist() == [[7, 8, 9, 10, 1], [4, 5, 6, 3, 2]]
+def test_linear_directions_make_the_nearest_mean_win() -> None:
+    features, labels = samples()
+    head = make_ridge(form="linear")
+    finish(head, features, labels, NUM_CLASSES)
+    rows = head.directions
+    nearest = torch.cdist(features, head.means).argmin(1)
+    assert torch.equal((features @ rows[:, :-1].T + rows[:, -1]).argmax(1), nearest)
+    assert not head.follows_drift
 
 
 def test_the_projection_is_seeded_and_standard_normal() -> None:
-    heads = [RidgeHead(30, 400, torch.float32, RidgeHeadSettings(), generator(seed)) for seed in (0, 0, 1)]
-    assert torch.equal(heads[0].projection, heads[1].projection)
-    assert not torch.equal(heads[0].projection, heads[2].projection)
-    assert float(heads[0].projection.std()) == pytest.approx(1, abs=0.03)
-    assert float(heads[0].projection.mean()) == pytest.approx(0, abs=0.03)
-    assert heads[0].rows.shape == (0, 400)
-    assert heads[0].scale == 20.0
+    one, same, other = (head_of(30, seed, kind="ridge", num_projected=400) for seed in (0, 0, 1))
+    projection = one.get_buffer("projection")
+    assert torch.equal(projection, same.get_buffer("projection"))
+    assert not torch.equal(projection, other.get_buffer("projection"))
+    assert float(projection.std()) == pytest.approx(1, abs=0.03)
+    assert float(projection.mean()) == pytest.approx(0, abs=0.03)
+    assert one.rows.shape == (0, 400)
+    assert one.scale == 20.0

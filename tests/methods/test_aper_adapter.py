@@ -195,7 +195,7 @@ def test_the_rows_of_the_tuning_are_thrown_away(
 def test_aligned_rows_of_both_forms(tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext) -> None:
     stream = tiny_stream()
     for form in ("cosine", "linear"):
-        head = {"form": form, "strategy": "aligned", "align_epochs": 5}
+        head = {"form": form, "kind": "aligned", "align_epochs": 5}
         method = make_aper(tiny_backbone(), head=head)
         learn_tasks(context(), method, stream.tasks)
         assert method.head.means.shape == (6, 48)
@@ -210,8 +210,8 @@ def test_aligned_rows_of_both_forms(tiny_backbone: MakeBackbone, tiny_stream: Ma
         ({"tuner": "none"}, r"'method\.tuner' got 'none'"),
         ({"num_prompts": 0}, r"'method\.num_prompts' got 0"),
         ({"adapter": {"width": 3}}, r"no setting 'method\.adapter\.width'.*bottleneck"),
-        ({"head": {"strategy": "trained"}}, r"'method\.head' cannot be used: .*trained.*prototype, aligned"),
-        ({"head": {"form": "linear"}}, r"'method\.head' cannot be used: the strategy is prototype"),
+        ({"head": {"kind": "trained"}}, r"'method\.head\.kind' got 'trained'; it is prototype, aligned"),
+        ({"head": {"form": "linear"}}, r"'method\.head\.form' got 'linear'; it belongs to kind = aligned"),
     ],
 )
 def test_mistakes_in_settings_are_named(values: dict[str, Any], message: str) -> None:

@@ -14,17 +14,17 @@ from clare.methods.simplecil import SimpleCil, SimpleCilSettings
 
 ROOT = Path(clare.__file__).parent
 OUTSIDE = sorted(path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] != "methods")
-MEMBERS = {"name", "summary", "family", "settings_type", "fixed_shapes", "reads_blocks"}
+MEMBERS = {"name", "summary", "family", "settings_type", "fixed_shapes"}
 MEMBERS |= {"backbone", "settings", "seed", "head", "tasks", "classes", "learn", "features", "classify", "loss"}
 
 
 def test_the_base_class_has_fifteen_members(tiny_backbone: Callable[..., Backbone]) -> None:
-    """Nothing of nn.Module, nothing private; `reads_blocks` goes with the settings that make it needless."""
+    """Nothing of nn.Module, nothing private."""
     method = SimpleCil(tiny_backbone(), SimpleCilSettings(), 0)
     inherited = dir(nn.Module()) + list(vars(nn.Module()))
     declared = {*vars(Method), *Method.__annotations__, *vars(method), *dict(method.named_children())}
     assert {name for name in declared - set(inherited) if not name.startswith("_")} == MEMBERS
-    assert len(MEMBERS - {"reads_blocks"}) == 15
+    assert len(MEMBERS) == 15
 
 
 @pytest.mark.parametrize("path", OUTSIDE, ids=lambda path: str(path.relative_to(ROOT)))

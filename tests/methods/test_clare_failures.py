@@ -50,7 +50,7 @@ def test_an_exhausted_pool_is_said_once_and_the_head_goes_on(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, mask: str, two_stage: bool
 ) -> None:
     stream, listener = tiny_stream(), Listener()
-    recipe = {"learning_rate": 0.005, "two_stage": two_stage, "head": {"strategy": "trained"}}
+    recipe = {"learning_rate": 0.005, "two_stage": two_stage, "head": {"kind": "trained"}}
     # Unmoved coordinates count too, so that the first task takes every one of them.
     method = make_clare(tiny_backbone(), sparsity=0.0, select_unmoved=True, mask=mask, **recipe)
     moments = watch(method)

@@ -19,7 +19,7 @@ from clare.steps import Collect, Pass, Phase, TaskInfo
 MakeBackbone = Callable[..., Backbone]
 MakeStream = Callable[..., Stream]
 MakeContext = Callable[..., Context]
-ALIGNED = {"strategy": "aligned", "align_epochs": 2, "align_samples": 4}
+ALIGNED = {"kind": "aligned", "align_epochs": 2, "align_samples": 4}
 
 
 def make_plus(backbone: Backbone, **changes: Any) -> ClarePlus:
@@ -27,7 +27,7 @@ def make_plus(backbone: Backbone, **changes: Any) -> ClarePlus:
     return ClarePlus(backbone, ClarePlusSettings.model_validate({**CLARE_RECIPE, **changes}), 0)
 
 
-@pytest.mark.parametrize("head", [{"strategy": "prototype"}, ALIGNED])
+@pytest.mark.parametrize("head", [{"kind": "prototype"}, ALIGNED])
 def test_without_its_additions_it_is_clare_to_the_bit(
     head: dict[str, Any], context: MakeContext, tiny_backbone: MakeBackbone, tiny_stream: MakeStream
 ) -> None:
@@ -104,15 +104,15 @@ def test_statistics_of_earlier_classes_follow_the_features(
     assert errors[True] < errors[False]
 
 
-@pytest.mark.parametrize("strategy", ["prototype", "aligned", "discriminant", "quadratic"])
+@pytest.mark.parametrize("kind", ["prototype", "aligned", "discriminant", "quadratic"])
 def test_images_are_swept_twice_and_the_rows_are_those_of_a_third_sweep(
-    strategy: str,
+    kind: str,
     context: MakeContext,
     tiny_backbone: MakeBackbone,
     tiny_stream: MakeStream,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    head = {**ALIGNED, "strategy": strategy}
+    head = ALIGNED if kind == "aligned" else {"kind": kind}
     method, stream = make_plus(tiny_backbone(), head=head), tiny_stream()
     moments = watch(method)
     learn(context(), method, stream.tasks[:2])
@@ -121,7 +121,7 @@ def test_images_are_swept_twice_and_the_rows_are_those_of_a_third_sweep(
     monkeypatch.setattr("clare.methods.clare_plus.answered", lambda steps, collected: steps)
     swept = make_plus(tiny_backbone(), head=head)
     learn(context(), swept, stream.tasks[:2])
-    if strategy == "aligned":
+    if kind == "aligned":
         # Its rows are trained on features that are drawn anew for each step, so their statistics are compared.
         torch.testing.assert_close(method.head.factors, swept.head.factors)
         torch.testing.assert_close(method.head.means, swept.head.means)
@@ -137,7 +137,7 @@ def test_room_for_all_rows_is_made_before_the_first_task(tiny_backbone: MakeBack
 
 
 def test_rows_learn_alone_first(context: MakeContext, tiny_backbone: MakeBackbone, tiny_stream: MakeStream) -> None:
-    method = make_plus(tiny_backbone(), row_epochs=3, head={"strategy": "quadratic"})
+    method = make_plus(tiny_backbone(), row_epochs=3, head={"kind": "quadratic"})
     moments = watch(method)
     learn(context(), method, tiny_stream().tasks[:2])
     phases = [moment for moment in moments if isinstance(moment.step, Phase)]

@@ -73,7 +73,7 @@ def describe(method: Clare, moment: Moment, free: Tensor, chosen: Tensor) -> dic
         ({"probe_decay": "zero"}, [{**PROBE, "decay": "zero"}, TRAIN, STATISTICS]),
         ({"probe_head": "keep"}, [PROBE, TRAIN, STATISTICS]),
         ({"probe_head": "frozen"}, [{**PROBE, "rows": False}, TRAIN, STATISTICS]),
-        ({"head": {"strategy": "trained"}}, [PROBE, TRAIN]),
+        ({"head": {"kind": "trained"}}, [PROBE, TRAIN]),
     ],
     ids=lambda value: ", ".join(f"{key} {choice}" for key, choice in value.items()) if isinstance(value, dict) else "",
 )

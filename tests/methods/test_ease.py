@@ -219,14 +219,14 @@ def test_evaluation_looks_at_an_image_once_for_each_subspace(
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["trained", "aligned"])
-def test_other_rows_than_class_means_are_refused(strategy: str) -> None:
-    with pytest.raises(SettingsError, match=rf"'method\.head' cannot be used: the strategy is {strategy}.*prototype"):
-        build_settings(EaseSettings, {"head": {"strategy": strategy}}, "method")
+@pytest.mark.parametrize("kind", ["trained", "aligned"])
+def test_other_rows_than_class_means_are_refused(kind: str) -> None:
+    with pytest.raises(SettingsError, match=rf"'method\.head\.kind' got '{kind}'; it is prototype"):
+        build_settings(EaseSettings, {"head": {"kind": kind}}, "method")
 
 
 def test_mistaken_settings_are_named() -> None:
-    with pytest.raises(SettingsError, match=r"'method\.head' cannot be used: the strategy is prototype.*no linear"):
+    with pytest.raises(SettingsError, match=r"no setting 'method\.head\.form'.*allowed here: kind, learnt_scale"):
         build_settings(EaseSettings, {"head": {"form": "linear"}}, "method")
     with pytest.raises(SettingsError, match=r"'method\.cross_wieght' \(did you mean 'cross_weight'\?\)"):
         build_settings(EaseSettings, {"cross_wieght": 0.2}, "method")

@@ -66,7 +66,7 @@ def test_trained_rows_fit_the_training_images(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
 ) -> None:
     stream = tiny_stream()
-    method = make_finetune(tiny_backbone(), learning_rate=0.005, epochs=4, head={"strategy": "trained"})
+    method = make_finetune(tiny_backbone(), learning_rate=0.005, epochs=4, head={"kind": "trained"})
     moments = watch(method)
     learn(context(), method, stream.tasks[:1])
     assert len(moments) == 1

@@ -1,10 +1,11 @@
-"""The head alone: frozen features, and rows by each strategy."""
+"""The head alone: frozen features, and rows of each kind."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
 from clare_runs import bits, learn
+from head_steps import small
 
 from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
@@ -19,32 +20,32 @@ MakeStream = Callable[..., Stream]
 MakeContext = Callable[..., Context]
 
 
-def make_linear(backbone: Backbone, strategy: str) -> Linear:
+def make_linear(backbone: Backbone, kind: str) -> Linear:
     settings = {
         "epochs": 10,
         "batch_size": 8,
         "learning_rate": 0.01,
-        "head": {"strategy": strategy, "align_epochs": 2},
+        "head": small(kind),
     }
     return Linear(backbone, LinearSettings.model_validate(settings), 0)
 
 
-@pytest.mark.parametrize("strategy", ["trained", "prototype", "aligned"])
+@pytest.mark.parametrize("kind", ["trained", "prototype", "aligned"])
 def test_the_backbone_stays_and_old_rows_stay_unless_they_are_aligned(
-    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, strategy: str
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext, kind: str
 ) -> None:
-    stream, run, method = tiny_stream(), context(), make_linear(tiny_backbone(), strategy)
+    stream, run, method = tiny_stream(), context(), make_linear(tiny_backbone(), kind)
     backbone = {name: bits(tensor) for name, tensor in method.backbone.state_dict().items()}
     for task in stream.tasks:
         rows = method.head.rows.detach().clone()
         learn(run, method, [task])
-        assert (bits(method.head.rows[: len(rows)]) == bits(rows)) == (strategy != "aligned" or task.index == 0)
+        assert (bits(method.head.rows[: len(rows)]) == bits(rows)) == (kind != "aligned" or task.index == 0)
         # Rows trained on one task alone are comparable within the task, not across tasks.
         own = (stream.test.labels // 2 == task.index).nonzero().squeeze(1)
         canvas, labels = stream.test.batch(own)
         logits = method(run.transforms.test(canvas))[:, len(rows) :]
         assert torch.equal(logits.argmax(1), labels - len(rows))
-    if strategy != "trained":
+    if kind != "trained":
         predicted, target, _ = evaluate(run, method, stream, 2)
         assert torch.equal(predicted, target)
     assert {name: bits(tensor) for name, tensor in method.backbone.state_dict().items()} == backbone

@@ -19,7 +19,8 @@ from clare.engine.context import Context, Silence
 from clare.engine.evaluate import evaluate
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
-from clare.heads.ridge import CANDIDATES, RidgeHead, projected, ridge_errors, unpack_symmetric
+from clare.heads.random_features import CANDIDATES, projected, ridge_errors, unpack_symmetric
+from clare.heads.ridge import RidgeHead
 from clare.methods.base import passes_per_image, prepare
 from clare.methods.ranpac import RanPac, RanPacSettings
 from clare.methods.state import learnt_tensors
@@ -30,11 +31,14 @@ MakeBackbone = Callable[..., Backbone]
 MakeStream = Callable[..., Stream]
 MakeContext = Callable[..., Context]
 
-RECIPE = {"adapter": {"bottleneck": 4}, "epochs": 2, "batch_size": 8, "learning_rate": 0.02, "num_projected": 40}
+RECIPE = {"adapter": {"bottleneck": 4}, "epochs": 2, "batch_size": 8, "learning_rate": 0.02}
+
+OF_HEAD = ("num_projected", "ridge", "precision")
 
 
 def make_ranpac(backbone: Backbone, seed: int = 0, **changes: Any) -> RanPac:
-    return RanPac(backbone, RanPacSettings.model_validate({**RECIPE, **changes}), seed)
+    head = {"num_projected": 40, **{key: changes.pop(key) for key in OF_HEAD if key in changes}}
+    return RanPac(backbone, RanPacSettings.model_validate({**RECIPE, "head": head, **changes}), seed)
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +237,7 @@ def test_a_run_cut_off_while_it_solves_goes_on_as_if_it_had_not(
 ) -> None:
     experiment = make_experiment(str(tiny_preset), "ranpac")
     run_experiment(experiment, tmp_path / "straight", Silence())
-    solve, calls = RidgeHead.solve, list[float]()
+    solve, calls = RidgeHead.solve_at, list[float]()
 
     def cut_off(head: RidgeHead, ridge: float) -> tuple[Tensor, float]:
         calls.append(ridge)
@@ -241,7 +245,7 @@ def test_a_run_cut_off_while_it_solves_goes_on_as_if_it_had_not(
             raise Stop
         return solve(head, ridge)
 
-    monkeypatch.setattr(RidgeHead, "solve", cut_off)
+    monkeypatch.setattr(RidgeHead, "solve_at", cut_off)
     for _ in range(2):
         with pytest.raises(Stop):
             run_experiment(experiment, tmp_path / "stopped", Silence())
@@ -277,12 +281,16 @@ def test_what_is_stored(tiny_backbone: MakeBackbone, tiny_stream: MakeStream, co
     ("values", "message"),
     [
         ({"tuner": "lora"}, r"'method\.tuner' got 'lora'; .*'vpt-shallow' or 'none'"),
-        ({"ridge": -1}, r"'method\.ridge' got -1"),
-        ({"num_projected": 0}, r"'method\.num_projected' got 0"),
-        ({"precision": "bf16"}, r"'method\.precision' got 'bf16'; .*'float32' or 'float64'"),
-        ({"head": {"strategy": "aligned"}}, r"'method\.head' cannot be used: .*aligned.*form linear and prototype"),
-        ({"head": {"form": "cosine"}}, r"'method\.head' cannot be used: the form is cosine.*form linear"),
-        ({"lambda": 3}, r"no setting 'method\.lambda'.*ridge"),
+        ({"head": {"ridge": -1}}, r"'method\.head\.ridge' got -1"),
+        ({"head": {"num_projected": 0}}, r"'method\.head\.num_projected' got 0"),
+        (
+            {"num_projected": 9},
+            r"'method\.num_projected' any more; it is called 'method\.head\.num_projected'",
+        ),
+        ({"head": {"precision": "bf16"}}, r"'method\.head\.precision' got 'bf16'; .*'float32' or 'float64'"),
+        ({"head": {"kind": "aligned"}}, r"'method\.head\.kind' got 'aligned'; it is ridge"),
+        ({"head": {"form": "cosine"}}, r"no setting 'method\.head\.form'.*allowed here: .*ridge"),
+        ({"head": {"lambda": 3}}, r"no setting 'method\.head\.lambda'.*ridge"),
     ],
 )
 def test_mistakes_in_settings_are_named(values: dict[str, Any], message: str) -> None:

@@ -277,7 +277,7 @@ def stop_after_commit(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"scan_batch_size": 0}, r"'method\.scan_batch_size' got 0"),
         ({"adapter": {"scale": 0.1}}, r"no setting 'method\.adapter\.scale'.*allowed here: bottleneck, descriptor"),
         ({"treshold": 2}, r"no setting 'method\.treshold' \(did you mean 'threshold'\?\)"),
-        ({"head": {"strategy": "prototype"}}, r"'method\.head' cannot be used: .*prototype.*use trained, aligned"),
+        ({"head": {"kind": "mean"}}, r"'method\.head\.kind' got 'mean'; it is trained, prototype"),
     ],
 )
 def test_settings_that_cannot_be_used_are_named(values: dict[str, Any], message: str) -> None:

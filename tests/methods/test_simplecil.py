@@ -65,8 +65,8 @@ def test_it_tells_the_classes_apart_and_trains_nothing(
     assert capacity_of(method) is None
 
 
-@pytest.mark.parametrize("strategy", ["trained", "aligned"])
-def test_other_rows_than_class_means_are_refused_by_the_settings(strategy: str) -> None:
-    with pytest.raises(SettingsError, match=r"'method\.head' cannot be used: the strategy is .*prototype.*'linear'"):
-        build_settings(SimpleCilSettings, {"head": {"strategy": strategy}}, "method")
-    assert build_settings(SimpleCilSettings, {"head": {"strategy": "prototype"}}, "method") == SimpleCilSettings()
+@pytest.mark.parametrize("kind", ["trained", "aligned"])
+def test_other_rows_than_class_means_are_refused_by_the_settings(kind: str) -> None:
+    with pytest.raises(SettingsError, match=rf"'method\.head\.kind' got '{kind}'; it is prototype"):
+        build_settings(SimpleCilSettings, {"head": {"kind": kind}}, "method")
+    assert build_settings(SimpleCilSettings, {"head": {"kind": "prototype"}}, "method") == SimpleCilSettings()

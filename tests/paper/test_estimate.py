@@ -108,7 +108,7 @@ def test_what_is_trained_only_once_costs_only_the_first_task(tiny_preset: Path) 
 
 
 def test_drawn_features_are_counted_by_class(tiny_preset: Path) -> None:
-    aligned = measure(make_experiment(str(tiny_preset), "clare", ["method.head.strategy=aligned"]))
+    aligned = measure(make_experiment(str(tiny_preset), "clare", ["method.head.kind=aligned"]))
     assert aligned is not None
     assert aligned.later.per_seen_class > 0
 

@@ -133,7 +133,7 @@ def test_settings_other_than_the_papers_are_named() -> None:
         "probe_decay": ("initial", "zero"),
         "select_unmoved": ("false", True),
         "contrast": ("task", "seen-trained"),
-        "head.strategy": ("aligned", "trained"),
+        "head.kind": ("aligned", "trained"),
     }
     assert recipe_differences(PAPER, make_experiment("quickdraw-20x10", "clare", words)) == {
         **{"sparsity": ("0.9", 0.95), "learning_rate": ("0.1", 0.02), "adapter.bottleneck": ("32", 64.0)},

@@ -54,7 +54,7 @@ def test_figure1_learns_all_classes_as_one_task(tiny_preset: Path, tmp_path: Pat
     planned = plan_runs(request_of("figure1", tiny_preset, tmp_path), {str(tiny_preset): EXTENT}, {})
     shares = [runs[0].experiment.method["share"] for runs in planned.values()]
     assert shares == [1.0, 0.5, 0.2, 0.1, 0.05, 0.01, 0.001]
-    assert {runs[0].experiment.method["head"]["strategy"] for runs in planned.values()} == {"trained"}
+    assert {runs[0].experiment.method["head"]["kind"] for runs in planned.values()} == {"trained"}
     assert {runs[0].experiment.stream.first for runs in planned.values()} == {6}
 
 

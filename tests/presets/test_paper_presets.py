@@ -78,7 +78,7 @@ def test_the_protocol_and_the_recipe_are_the_papers(name: str) -> None:
     }
     assert recipe.items() <= experiment.method.items()
     assert experiment.method["adapter"] == {"bottleneck": 64, "scale": 0.1, "dropout": 0.1}
-    assert experiment.method["head"]["strategy"] == "trained"
+    assert experiment.method["head"]["kind"] == "trained"
 
 
 PUBLISHED = [
@@ -90,7 +90,7 @@ PUBLISHED = [
     ("objectnet-10x20", "ease", {"learning_rate": 0.05, "batch_size": 48, "epochs": 25, "cross_weight": 0.2}),
     ("imagenet-r-10x20", "aper-adapter", {"learning_rate": 0.05, "batch_size": 24, "weight_decay": 5e-3}),
     ("imagenet-a-10x20", "aper-adapter", {"learning_rate": 0.01, "batch_size": 48, "weight_decay": 5e-4}),
-    ("imagenet-r-10x20", "ranpac", {"tuner": "ssf", "learning_rate": 0.01, "num_projected": 10_000}),
+    ("imagenet-r-10x20", "ranpac", {"tuner": "ssf", "learning_rate": 0.01}),
     ("imagenet-r-10x20", "inflora", {"epochs": 50, "threshold": 0.98, "rank": 10}),
     ("imagenet-a-10x20", "sdlora", {"learning_rate": 0.01, "epochs": 20, "batch_size": 128}),
     ("imagenet-r-10x20", "sema", {"threshold": 2.0, "epochs": 20, "learning_rate": 0.005}),

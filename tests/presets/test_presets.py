@@ -47,7 +47,7 @@ def test_the_streams_are_as_their_names_say() -> None:
 
 def test_the_literal_preset_reads_as_the_paper() -> None:
     settings = make_experiment("quickdraw-20x10-literal", "clare").method
-    assert settings["head"]["strategy"] == "trained"
+    assert settings["head"]["kind"] == "trained"
     assert settings["penalty"] == "l1-subgradient"
     assert settings["probe_decay"] == "zero"
     assert (settings["learning_rate"], settings["epochs"], settings["probe_epochs"]) == (0.02, 20, 5)
@@ -57,7 +57,7 @@ def test_a_preset_lies_over_the_one_it_extends(tmp_path: Path) -> None:
     base = write(
         tmp_path,
         'description = "base"\nseed = 1\n[data]\ndataset = "quickdraw"\n[stream]\nincrement = 5\nnum_classes = 20\n'
-        "[method]\nepochs = 7\n[method.head]\nscale = 9\nshrinkage = 0.5",
+        "[method]\nepochs = 7\n[method.head]\nkind = 'aligned'\nscale = 9\nshrinkage = 0.5",
         "base",
     )
     middle = write(tmp_path, f'extends = "{base}"\n[stream]\nincrement = 4', "middle")
@@ -110,9 +110,9 @@ def test_overrides_are_read_as_toml_or_text(text: str, value: dict[str, Any]) ->
 
 
 def test_later_overrides_win_and_are_kept() -> None:
-    overrides = ["method.epochs=3", "seed=4", "method.epochs=5", "method.head.strategy=trained"]
+    overrides = ["method.epochs=3", "seed=4", "method.epochs=5", "method.head.kind=trained"]
     experiment = make_experiment("quickdraw", "clare", overrides)
-    assert (experiment.method["epochs"], experiment.seed, experiment.method["head"]["strategy"]) == (5, 4, "trained")
+    assert (experiment.method["epochs"], experiment.seed, experiment.method["head"]["kind"]) == (5, 4, "trained")
     assert experiment.overrides == overrides
     assert make_experiment("quickdraw", "clare", overrides, seed=6).seed == 6
 

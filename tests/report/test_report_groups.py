@@ -26,7 +26,7 @@ ORDERS = ["abcdef", "fedcba", "bcdefa"]
 
 def head(method: str, strategy: str) -> dict[str, Any]:
     """A preset's part that names a head."""
-    return {"method": {"name": method, "head": {"form": "cosine", "strategy": strategy}}}
+    return {"method": {"name": method, "head": {"form": "cosine", "kind": strategy}}}
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_a_whole_run_is_read(tmp_path: Path) -> None:
 
 
 def test_the_head_is_read_from_the_preset(tmp_path: Path) -> None:
-    method = {"name": "ease", "head": {"strategy": "aligned", "form": "cosine", "scale": 20}}
+    method = {"name": "ease", "head": {"kind": "aligned", "form": "cosine", "scale": 20}}
     assert read_run(write_run(tmp_path / "run", "ease", preset={"method": method})).head == "cosine, aligned"
     assert read_run(write_run(tmp_path / "odd", "ease", preset={"method": "ease"})).head == ""
 
@@ -50,17 +50,24 @@ def test_the_head_is_read_from_the_preset(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reading", "words"),
     [
-        ({"read_blocks": 1, "read_patches": False, "read_centre": False}, "trained"),
-        ({"read_blocks": 6}, "trained, 6 blocks"),
-        ({"read_blocks": 1, "read_patches": True}, "trained, 1 block with patches"),
-        ({"read_blocks": 6, "read_patches": True, "read_centre": True}, "trained, 6 blocks with middle patches"),
-        ({"read_looks": 1}, "trained"),
-        ({"read_blocks": 6, "read_looks": 3}, "trained, 6 blocks, 3 looks"),
+        ({"blocks": 1, "patches": False, "centre": False}, "trained"),
+        ({"blocks": 6}, "trained, 6 blocks"),
+        ({"blocks": 1, "patches": True}, "trained, 1 block with patches"),
+        ({"blocks": 6, "patches": True, "centre": True}, "trained, 6 blocks with middle patches"),
+        ({"views": 1}, "trained"),
+        ({"blocks": 6, "views": 3}, "trained, 6 blocks, 3 views"),
     ],
 )
 def test_heads_that_read_something_else_are_told_apart(tmp_path: Path, reading: dict[str, object], words: str) -> None:
-    method = {"name": "ease", "head": {"strategy": "trained", **reading}}
-    assert read_run(write_run(tmp_path / "run", "ease", preset={"method": method})).head == words
+    method = {"name": "clare", "head": {"kind": "trained"}, "features": reading}
+    assert read_run(write_run(tmp_path / "run", "clare", preset={"method": method})).head == words
+
+
+def test_the_head_of_a_run_of_before_is_named_as_it_would_be_today(tmp_path: Path) -> None:
+    head = {"form": "cosine", "strategy": "projected", "read_blocks": 2, "read_looks": 3, "own_share": 0.1}
+    method = {"name": "clare", "head": head}
+    label = read_run(write_run(tmp_path / "run", "clare", preset={"method": method})).head
+    assert label == "cosine, ridge, 2 blocks, 3 views"
 
 
 def test_the_predictions_agree_with_the_record(tmp_path: Path) -> None:

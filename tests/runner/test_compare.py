@@ -105,7 +105,7 @@ def test_every_method_runs_with_every_seed(tiny_preset: Path, tmp_path: Path) ->
 
 def test_heads_are_told_apart(tiny_preset: Path, tmp_path: Path) -> None:
     preset = tmp_path / "two_heads.toml"
-    preset.write_text(f'extends = "{tiny_preset}"\n[methods.linear.head]\nstrategy = "trained"\n')
+    preset.write_text(f'extends = "{tiny_preset}"\n[methods.linear.head]\nkind = "trained"\n')
     result = invoke("compare", preset, "--methods", "simplecil,linear", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     titles = [line.strip() for line in result.output.splitlines() if "Comparison in percent" in line]
@@ -163,7 +163,7 @@ def test_a_failing_run_does_not_stop_the_others(diverging: Path, tmp_path: Path,
     methods = f"finetune,{failing},simplecil,linear"
     out = tmp_path / "out"
     result = invoke(
-        "compare", diverging, "--methods", methods, "--out", out, "--set", "method.head.strategy=aligned", "--seed", "1"
+        "compare", diverging, "--methods", methods, "--out", out, "--set", "method.head.kind=aligned", "--seed", "1"
     )
     assert result.exit_code == 1
     sentences = [line for line in result.output.splitlines() if line.startswith("error: ")]
@@ -302,9 +302,7 @@ def test_an_interruption_ends_the_processes_too(tiny_preset: Path, tmp_path: Pat
         "import signal, clare.cli.main; signal.signal(signal.SIGINT, signal.default_int_handler); clare.cli.main.main()"
     )
     command = ("compare", tiny_preset, "--methods", "clare,linear", "--jobs", "2", "--out", tmp_path)
-    process = start_python(
-        "-c", code, *command, "--set", "method.epochs=10000", "--set", "method.head.strategy=trained"
-    )
+    process = start_python("-c", code, *command, "--set", "method.epochs=10000", "--set", "method.head.kind=trained")
     while len(list(tmp_path.glob("*/checkpoint/position.json"))) < 2:
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
@@ -340,8 +338,8 @@ def test_a_folder_belongs_to_one_comparison(tiny_preset: Path, tmp_path: Path, m
 
 def test_a_failed_run_stands_at_its_own_head(tiny_preset: Path, tmp_path: Path, failing: str) -> None:
     preset = tmp_path / "two_heads.toml"
-    reading = "[methods.linear.head]\nread_blocks = 2\nread_patches = true\n"
-    own = f'[methods."{failing}".head]\nread_blocks = 2\nread_patches = true\n'
+    reading = "[methods.linear.features]\nblocks = 2\npatches = true\n"
+    own = f'[methods."{failing}".features]\nblocks = 2\npatches = true\n'
     preset.write_text(f'extends = "{tiny_preset}"\n{reading}{own}')
     result = invoke("compare", preset, "--methods", f"simplecil,linear,{failing}", "--out", tmp_path / "out")
     assert result.exit_code == 1

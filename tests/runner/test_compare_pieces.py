@@ -38,7 +38,7 @@ def test_the_board_has_a_line_for_each_run() -> None:
 
 
 def test_a_setting_goes_to_the_methods_that_have_it() -> None:
-    words = ["method.epochs=2", "method.head.strategy=prototype", "stream.increment=2", "method.nonsense=1"]
+    words = ["method.epochs=2", "method.head.kind=prototype", "stream.increment=2", "method.nonsense=1"]
     methods = ["clare", "simplecil"]
     assert overrides_for("clare", methods, words) == words
     assert overrides_for("simplecil", methods, words) == words[1:]

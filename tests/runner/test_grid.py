@@ -149,8 +149,8 @@ def test_a_grid_that_nobody_can_run_is_refused(tiny_preset: Path) -> None:
 
 
 def test_a_lone_combination_that_is_refused_is_kept(tiny_preset: Path) -> None:
-    strategies = "method.head.strategy=prototype,aligned"
-    found = points(tiny_preset, strategies, methods=("linear", "simplecil"))
+    kinds = "method.head.kind=prototype,aligned"
+    found = points(tiny_preset, kinds, methods=("linear", "simplecil"))
     assert [point.refusal is None for point in found] == [True, True, True, False]
     assert found[-1].experiments == ()
-    assert "cannot be used" in str(found[-1].refusal)
+    assert "got 'aligned'; it is prototype" in str(found[-1].refusal)

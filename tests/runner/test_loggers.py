@@ -28,7 +28,7 @@ Points = dict[str, list[tuple[int, float]]]
 
 def aligned(preset: Path) -> Experiment:
     """Return CLARE with a probe, a training and an alignment on two tasks."""
-    settings = ["method.head.strategy=aligned", "stream.num_classes=4", "method.epochs=2"]
+    settings = ["method.head.kind=aligned", "stream.num_classes=4", "method.epochs=2"]
     return make_experiment(str(preset), "clare", settings)
 
 
@@ -97,7 +97,7 @@ def test_a_sink_is_told_every_epoch_and_task_of_the_record(experiment: Experimen
     assert any("rate/probe" in values for _, _, values in sink.points)
     tasks = [values for axis, _, values in sink.points if axis == "task"]
     assert all(values["task/peak_memory_bytes"] > 1e6 and values["task/learn_seconds"] > 0 for values in tasks)
-    assert sink.settings["method.head.strategy"] == "aligned"
+    assert sink.settings["method.head.kind"] == "aligned"
     assert sink.num_closed == 1
 
 

@@ -81,10 +81,10 @@ def test_a_failing_setting_does_not_stop_the_others(tiny_preset: Path, tmp_path:
 
 
 def test_a_refused_combination_is_reported_beside_the_others(tiny_preset: Path, tmp_path: Path) -> None:
-    grid = ("--methods", "linear,simplecil", "--set", "method.head.strategy=prototype,aligned")
+    grid = ("--methods", "linear,simplecil", "--set", "method.head.kind=prototype,aligned")
     result = invoke("sweep", tiny_preset, *grid, "--out", tmp_path)
     assert result.exit_code == 1
-    assert "error: simplecil-head.strategy=aligned failed: the settings under 'method.head' cannot" in result.output
+    assert "error: simplecil-head.kind=aligned failed: the setting 'method.head.kind' got 'aligned'" in result.output
     assert len(json.loads((tmp_path / "sweep.json").read_text())["settings"]) == 4
 
 

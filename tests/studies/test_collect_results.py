@@ -111,11 +111,10 @@ def test_a_result_ranks_as_the_run_it_was_made_of(
     [
         ((), "clare"),
         (("method.mask=random",), "clare-random-mask"),
-        (("method.head.strategy=prototype",), "clare-prototype"),
+        (("method.head.kind=prototype",), "clare-prototype"),
         # What does not differ from the preset, and what only says where it is computed, is no other row.
         (("method.mask=learnt", "engine.compile=off", "engine.device=cpu", "data.root=/mnt/sets"), "clare"),
-        # The linear discriminant does not look at a class's own covariance.
-        (("method.head.strategy=discriminant", "method.head.own_share=0.3"), "clare-discriminant"),
+        (("method.head.kind=discriminant",), "clare-discriminant"),
     ],
 )
 def test_a_run_belongs_to_the_row_with_its_settings(
@@ -130,8 +129,8 @@ def test_a_run_from_before_a_setting_had_its_default(
     collect: ModuleType, study: Any, write_run: WriteRun, tmp_path: Path
 ) -> None:
     preset = study.experiment("cub200-50x4", study.row("clare-plus-no-patches-1-view"), 1993).model_dump(mode="json")
-    for later in ("read_centre", "read_looks"):
-        del preset["method"]["head"][later]
+    for later in ("centre", "views"):
+        del preset["method"]["features"][later]
     folder = write_run(tmp_path / "run", "clare-plus", preset=preset)
     assert collect.main([str(folder), "--home", str(tmp_path / "home")]) == []
     assert only(tmp_path / "home").parent.name == "clare-plus-no-patches-1-view"

@@ -15,7 +15,7 @@ from clare.methods.clare import Clare
 from clare.model.folder import load_model
 from clare.report.record import read_run
 
-HEAD = ("method.head.strategy=discriminant", "method.learning_rate=0.5", "method.probe_epochs=2")
+HEAD = ("method.head.kind=discriminant", "method.learning_rate=0.5", "method.probe_epochs=2")
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def test_a_run_lies_beside_heads_that_know_all_images(drift: ModuleType, tiny_pr
     assert result["per_task"]["run"] == pytest.approx(last.per_task, abs=1e-4)
     assert {len(values) for values in result["per_task"].values()} == {3}
     # Before the first task an adapter adds nothing: its features are those of frozen ones under the same head.
-    frozen = run_of(tiny_preset, tmp_path / "linear", "linear", "method.head.strategy=discriminant")
+    frozen = run_of(tiny_preset, tmp_path / "linear", "linear", "method.head.kind=discriminant")
     assert result["final_accuracy"]["frozen"] == pytest.approx(read_run(frozen).tasks[-1].seen, abs=1e-4)
 
 
@@ -54,7 +54,7 @@ def test_states_are_those_that_tasks_left(drift: ModuleType, tiny_preset: Path, 
 
 
 def test_a_run_without_claims_is_refused(drift: ModuleType, tiny_preset: Path, tmp_path: Path) -> None:
-    folder = run_of(tiny_preset, tmp_path / "fine", "finetune", "method.head.strategy=prototype")
+    folder = run_of(tiny_preset, tmp_path / "fine", "finetune", "method.head.kind=prototype")
     with pytest.raises(ModelError, match="measure a run of clare or clare-plus with a mask"):
         drift.measure(read_run(folder))
 

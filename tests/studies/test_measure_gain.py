@@ -23,7 +23,7 @@ def gain(script: Callable[[str], ModuleType]) -> ModuleType:
 @pytest.fixture
 def scene(gain: ModuleType, tiny_preset: Path) -> Any:
     """Return a stream of three tasks of two classes for clare-plus."""
-    overrides = ["method.head.strategy=discriminant", "stream.evaluate_on=validation"]
+    overrides = ["method.head.kind=discriminant", "stream.evaluate_on=validation"]
     return gain.set_up(make_experiment(str(tiny_preset), "clare-plus", overrides).model_dump(mode="json"))
 
 

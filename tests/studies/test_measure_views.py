@@ -17,11 +17,11 @@ def views(script: Callable[[str], ModuleType]) -> ModuleType:
     return script("measure_views")
 
 
-@pytest.mark.parametrize("strategy", ["discriminant", "quadratic"])
+@pytest.mark.parametrize("kind", ["discriminant", "quadratic"])
 def test_views_are_those_of_the_run_and_of_frozen_features(
-    views: ModuleType, tiny_preset: Path, tmp_path: Path, strategy: str
+    views: ModuleType, tiny_preset: Path, tmp_path: Path, kind: str
 ) -> None:
-    head = f"method.head.strategy={strategy}"
+    head = f"method.head.kind={kind}"
     folder = run_of(tiny_preset, tmp_path / "aper", "aper-adapter", head, "method.learning_rate=0.5")
     found = views.measure(read_run(folder))["final_accuracy"]
     assert set(found) == {"bare", "tuned", "both", "added", "run"}
@@ -31,9 +31,9 @@ def test_views_are_those_of_the_run_and_of_frozen_features(
 
 
 def test_a_run_of_one_view_is_refused(views: ModuleType, tiny_preset: Path, tmp_path: Path) -> None:
-    folder = run_of(tiny_preset, tmp_path / "clare", "clare", "method.head.strategy=discriminant")
-    with pytest.raises(ModelError, match=r"measure a run of aper-adapter with head\.strategy=discriminant"):
+    folder = run_of(tiny_preset, tmp_path / "clare", "clare", "method.head.kind=discriminant")
+    with pytest.raises(ModelError, match=r"measure a run of aper-adapter with head\.kind=discriminant"):
         views.measure(read_run(folder))
-    folder = run_of(tiny_preset, tmp_path / "means", "aper-adapter", "method.head.strategy=prototype")
+    folder = run_of(tiny_preset, tmp_path / "means", "aper-adapter", "method.head.kind=prototype")
     with pytest.raises(ModelError, match="with prototype rows"):
         views.measure(read_run(folder))

@@ -12,6 +12,7 @@ import pytest
 from clare.errors import RunError
 from clare.presets.load import make_experiment
 from clare.presets.schema import completed
+from clare.upgrade import upgraded_override
 
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "studies" / "vits14-112"
@@ -29,7 +30,7 @@ def meant_by(command: str) -> dict[str, Any]:
     words = shlex.split(command)
     assert words[:2] == ["clare", "train"]
     options = [(words[index], words[index + 1]) for index in range(3, len(words), 2)]
-    overrides = [value for key, value in options if key == "--set"]
+    overrides = [upgraded_override(value) for key, value in options if key == "--set"]
     preset = words[2].replace("+", f"+{ROOT}/")
     experiment = make_experiment(preset, dict(options)["--method"], overrides, int(dict(options)["--seed"]))
     return experiment.model_dump(mode="json")

@@ -108,7 +108,7 @@ def test_the_table_of_a_stream_says_what_was_measured(
     (ease,) = rows_of(section, "| ease |")
     cells = [cell.strip() for cell in ease.split("|")]
     names = ("average_accuracy", "final_accuracy", "forgetting")
-    assert cells[2:7] == ["cosine, prototype", "1", *(f"{100 * result[name]:.1f}" for name in names)]
+    assert cells[2:7] == ["prototype", "1", *(f"{100 * result[name]:.1f}" for name in names)]
     # clare's second seed has no counterpart, so the difference says to what it is.
     assert re.fullmatch(r"-\d+\.\d \[-\d+\.\d, -\d+\.\d\] to \d+\.\d", cells[7])
     assert len(rows_of(section, "**clare**", "±")) == 1

@@ -5,11 +5,10 @@ from pydantic import ConfigDict, Field, field_validator
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.head import HeadSettings
 from clare.methods.base import MethodSettings
 from clare.methods.finetune import FineTune
 from clare.methods.simplecil import SimpleCil
-from clare.steps import Group, Learning, Phase, Sgd, TaskInfo
+from clare.steps import Group, Learning, Notice, Phase, Sgd, TaskInfo
 
 
 class Confused(SimpleCil):
@@ -90,9 +89,8 @@ class Blind(SimpleCil):
     name = "blind"
 
     def learn(self, task: TaskInfo) -> Learning:
+        yield Notice("no need to look")
         self.head.append(torch.eye(24)[: len(task.classes)])
-        return
-        yield
 
 
 class Irreversible(FineTune):
@@ -159,18 +157,18 @@ class Permissive(SimpleCil):
 
 
 class CurtSettings(MethodSettings):
-    """Refuses strategies without a hint."""
+    """Refuses heads without a hint."""
 
-    @field_validator("head")
+    @field_validator("head", mode="before")
     @classmethod
-    def _prototype(cls, head: HeadSettings) -> HeadSettings:
-        if head.strategy != "prototype":
+    def _prototype(cls, head: object) -> object:
+        if isinstance(head, dict) and head.get("kind") == "trained":
             raise ValueError("no")
         return head
 
 
 class Curt(SimpleCil):
-    """Refuses strategies without saying which fit."""
+    """Refuses heads without saying which fit."""
 
     name = "curt"
     settings_type = CurtSettings

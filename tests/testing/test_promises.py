@@ -8,7 +8,7 @@ from clare.methods import METHODS
 from clare.testing import promises
 from clare.testing.check import check_method
 from clare.testing.demands import expect, keep_same
-from clare.testing.promises import FOR_EACH_METHOD, FOR_EACH_REFUSED_STRATEGY, FOR_EACH_STRATEGY, Promise
+from clare.testing.promises import FOR_EACH_HEAD, FOR_EACH_METHOD, FOR_EACH_REFUSED_HEAD, Promise
 from clare.testing.world import Case
 
 FILE = Path(__file__).with_name("broken_methods.py")
@@ -37,7 +37,7 @@ FILE = Path(__file__).with_name("broken_methods.py")
             "cut off after 1 batches it gives other logits",
         ),
         ("Blind", promises.a_task_that_is_cut_off_leaves_the_method_as_it_was, "in fewer than 1 batches"),
-        ("Nearsighted", promises.it_reads_more_of_the_backbone_or_says_that_it_does_not, "whether it reads one block"),
+        ("Nearsighted", promises.it_reads_what_its_features_say, "whether it reads one block"),
         ("Unbounded", promises.every_setting_is_typed_explained_and_bounded, "'rate' has no upper bound"),
         ("Silent", promises.every_setting_is_typed_explained_and_bounded, "the setting 'rate' has no description"),
         ("Permissive", promises.a_wrong_setting_is_named, "it accepts {'wrong': 1}"),
@@ -51,14 +51,14 @@ def test_a_broken_promise_is_told(tiny_preset: Path, tmp_path: Path, kind: str, 
 
 
 def test_a_refusal_without_a_way_out_is_told(tiny_preset: Path, tmp_path: Path) -> None:
-    (promise,) = FOR_EACH_REFUSED_STRATEGY
+    (promise,) = FOR_EACH_REFUSED_HEAD
     METHODS.named(f"{FILE}:Curt")
     with pytest.raises(AssertionError, match="cannot be used: no', which is not like"):
         promise(Case(f"{FILE}:Curt", "trained", tiny_preset, tmp_path))
 
 
 def test_every_promise_is_a_sentence() -> None:
-    every = (*FOR_EACH_STRATEGY, *FOR_EACH_METHOD, *FOR_EACH_REFUSED_STRATEGY)
+    every = (*FOR_EACH_HEAD, *FOR_EACH_METHOD, *FOR_EACH_REFUSED_HEAD)
     for promise in every:
         assert promise.__doc__
         assert promise.__doc__.endswith(".")
@@ -66,13 +66,13 @@ def test_every_promise_is_a_sentence() -> None:
     assert len({promise.__name__ for promise in every}) == len(every) == 13
 
 
-def test_verdicts_name_strategy_and_reason() -> None:
+def test_verdicts_name_head_and_reason() -> None:
     verdicts = {verdict.promise: verdict for verdict in check_method(f"{FILE}:Blind")}
     assert len(verdicts) == 13
     seen = verdicts["only the task at hand is seen"]
-    assert (seen.outcome, seen.reason) == ("broken", "with prototype rows task 1 leaves 24 of its images unseen")
+    assert (seen.outcome, seen.reason) == ("broken", "with the head prototype task 1 leaves 24 of its images unseen")
     assert verdicts["frozen stays frozen"].outcome == "kept"
-    assert verdicts["a strategy that cannot be used is refused with those that can"].outcome == "kept"
+    assert verdicts["a head that it cannot have is refused with those that it can"].outcome == "kept"
 
 
 def test_an_error_inside_a_method_is_a_broken_promise(tmp_path: Path) -> None:
@@ -83,7 +83,10 @@ def test_an_error_inside_a_method_is_a_broken_promise(tmp_path: Path) -> None:
     )
     first = next(check_method(f"{path}:Raising"))
     assert first.outcome == "broken"
-    assert first.reason == "with prototype rows it raises KeyError: 'oh' (raising.py line 8)"
+    assert (
+        first.reason
+        == "with the head prototype the method Raising raises KeyError: 'oh' (raising.py line 8); correct it"
+    )
 
 
 def test_demands_name_what_differs() -> None:

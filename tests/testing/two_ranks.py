@@ -4,7 +4,7 @@ import hashlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from torch import Tensor
 
@@ -18,29 +18,20 @@ from clare.engine.learn import learn_task
 from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
 from clare.engine.run import make_transforms
-from clare.errors import SettingsError
 from clare.files import write_json, write_tensors
-from clare.heads.head import HeadSettings
 from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.methods.protocols import diagnosis_of
 from clare.methods.state import structure_of
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
-from clare.testing.world import NUM_PROJECTED
+from clare.testing.world import heads_of
 
 
 def experiments(preset: str) -> dict[str, Experiment]:
-    """Return one experiment for each method and each head strategy that it accepts."""
-    found = {}
-    for name in METHODS:
-        for strategy in get_args(HeadSettings.model_fields["strategy"].annotation):
-            try:
-                words = [f"method.head.strategy={strategy}", f"method.head.num_projected={NUM_PROJECTED}"]
-                found[f"{name}-{strategy}"] = make_experiment(preset, name, words)
-            except SettingsError:
-                continue
-    return found
+    """Return one experiment for each method and each kind of head that it can have."""
+    pairs = [(name, head) for name in METHODS for head in heads_of(name)]
+    return {f"{name}-{head}": make_experiment(preset, name, [f"method.head.kind={head}"]) for name, head in pairs}
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,12 @@ def num_read(vit: VisionTransformer, num_blocks: int, with_patches: bool) -> int
     """Return the size of the features that `read` returns, or say why these blocks cannot be read."""
     if num_blocks > len(vit.blocks):
         raise BackboneError(
-            f"`method.head.read_blocks` is {num_blocks}, but the backbone has {len(vit.blocks)} blocks; "
+            f"`method.features.blocks` is {num_blocks}, but the backbone has {len(vit.blocks)} blocks; "
             "set it to that or less"
         )
     if with_patches and vit.global_pool != "token":
         raise BackboneError(
-            "`method.head.read_patches` puts the mean of the patch tokens beside the class token, but the backbone's "
+            "`method.features.patches` puts the mean of the patch tokens beside the class token, but the backbone's "
             f"feature is pooled otherwise ({vit.global_pool or 'not at all'}); set it to false"
         )
     return int(vit.num_features) * num_blocks * (2 if with_patches else 1)

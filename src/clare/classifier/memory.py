@@ -96,24 +96,3 @@ class Memory:
         labels = self.labels[kept]
         moved_up = labels - (labels > place).long()
         return Memory(self.counts[rest], self.held[kept], moved_up, self.estimated[rest])
-
-
-def covariances(means_KD: Tensor, factors_KDD: Tensor, shrinkage: float) -> Tensor:
-    """Return the class covariances of which `gaussian_factors` made these factors."""
-    means, factors = means_KD.double(), factors_KDD.double()
-    shrunk = factors @ factors.mT
-    rounding = 1e-13 * means.square().sum(1)
-    variance = (shrunk.diagonal(dim1=1, dim2=2).mean(1) - rounding) / (1 + 1e-6)
-    identity = torch.eye(means.shape[1], dtype=torch.float64, device=means.device)
-    if shrinkage == 1:
-        return variance[:, None, None] * identity
-    added = shrinkage * variance + 1e-6 * variance + rounding
-    return (shrunk - added[:, None, None] * identity) / (1 - shrinkage)
-
-
-def merged(counts_K: Tensor, means_KD: Tensor, covariances_KDD: Tensor, sums: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return count, sum and sum of outer products of the pictures behind the Gaussians and of new ones together."""
-    means = means_KD.double()
-    outer = covariances_KDD + means[:, :, None] * means[:, None, :]
-    old = {"count": counts_K, "sum": counts_K[:, None] * means, "outer": counts_K[:, None, None] * outer}
-    return {name: old[name].to(sums[name]) + sums[name] for name in old}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from clare.classifier.memory import Memory, covariances, merged
+from clare.classifier.memory import Memory
 from clare.data.images import Pixels
 from clare.data.store import Canvas, ImageStore, LabelledImages
 from clare.data.stream import Task
@@ -17,15 +17,14 @@ from clare.engine.learn import check_images, check_new, learn_task
 from clare.engine.passes import run_sweep, sweep
 from clare.engine.train import Place
 from clare.errors import ModelError
+from clare.heads.aligned import AlignedHead, GaussianFeatures
 from clare.heads.drift import Drift, fit_drift_of_parts
-from clare.heads.head import GaussianFeatures, Head
-from clare.heads.solved import SolvedHead
-from clare.heads.statistics import class_means, class_sums, gaussian_factors
+from clare.heads.trained import TrainedHead
 from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.methods.protocols import CachesFeatures, ClaimsCoordinates, KeepsRowsAlone
 from clare.seeds import generator_at
-from clare.steps import Learning, Pass, TaskInfo
+from clare.steps import TaskInfo
 
 NUM_MEASURED = 32
 TRAINING_FACTOR = 3.0
@@ -85,71 +84,24 @@ def teach_quickly(context: Context, method: Method, classes: tuple[str, ...], im
     check_new(method, classes)
     check_images(task)
     head, info = method.head, TaskInfo(task.index, classes, method.seed)
-    if head.settings.form == "linear" and head.settings.strategy == "trained":
-        raise ModelError("class means are no rows of a trained linear head; learn without --quick")
     head.open_block(len(classes), info.generator("rows"))
-    Driver(context, method, images, task.index).run(_quick_rows(head, len(classes)))
+    Driver(context, method, images, task.index).run(head.finish_untrained(len(classes)))
     if isinstance(method, ClaimsCoordinates):
         method.claim_nothing()
     method.tasks.append(classes)
-
-
-def _quick_rows(head: Head, num_new: int) -> Learning:
-    """Make rows by the head's strategy, class means where it would have trained them."""
-    if head.settings.strategy != "trained":
-        yield from head.finish(num_new)
-        return
-
-    def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        return class_sums(features, labels, weights, num_new, outer=False)
-
-    head.append(class_means((yield Pass("statistics", statistic))))
 
 
 @torch.no_grad()
 def teach_more(context: Context, method: Method, places: Tensor, images: LabelledImages, memory: Memory) -> None:
     """Renew the rows and statistics of known classes with more pictures."""
     require_rows(method, "giving classes more pictures")
-    head = method.head
-    if head.settings.strategy == "trained":
-        raise ModelError(
-            "this model's rows were trained on pictures that are gone, so more pictures cannot be added to them; "
-            "make models with head.strategy = prototype, aligned, discriminant, quadratic or projected for that"
-        )
-    is_aligned = head.settings.strategy == "aligned"
-
-    def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        return class_sums(features, labels, weights, len(places), outer=is_aligned)
-
-    step = head.look(len(places)) if isinstance(head, SolvedHead) else Pass("statistics", statistic)
+    head, num_classes = method.head, len(places)
+    step, place = head.sweep(num_classes), Place(len(method.tasks), 0)
     context.listener.step(step.name, 1)
-    place = Place(len(method.tasks), 0)
-    sums = run_sweep(context, method, step, images, place)
-    if isinstance(head, SolvedHead):
-        sums = head.summed(sums, len(places))
-    counts, here = memory.counts[places], places.to(head.rows.device)
-    if is_aligned:
-        spread = covariances(head.means[here], head.factors[here], head.settings.class_shrinkage)
-        together = merged(counts.to(here.device), head.means[here], spread, sums)
-        head.means[here] = class_means(together).to(head.means)
-        head.factors[here] = gaussian_factors(together, head.settings.class_shrinkage).to(head.factors)
-        Driver(context, method, images, place.task).run(_realigned(head))
-    elif isinstance(head, SolvedHead):
-        head.add_samples(here, sums)
-        head.replace(head.solve())
-    else:
-        # What is remembered says how many pictures a row stands for; the row says where their mean is by now.
-        old = counts.to(sums["count"])[:, None]
-        total = old * head.rows.data[here].to(sums["sum"]) + sums["sum"]
-        head.rows.data[here] = (total / (old + sums["count"][:, None])).to(head.rows)
-
-
-def _realigned(head: Head) -> Learning:
-    """Train all rows on the Gaussians again: what finishing a task without new classes comes to."""
-    size, steps = head.num_features, head.finish(0)
-    next(steps)
-    nothing = {"count": torch.zeros(0), "sum": torch.zeros(0, size), "outer": torch.zeros(0, size, size)}
-    yield steps.send({name: part.to(head.means) for name, part in nothing.items()})
+    sums = head.summed(run_sweep(context, method, step, images, place), num_classes)
+    # What is remembered says how many pictures stand behind what the head keeps.
+    steps = head.renew(places.to(head.rows.device), memory.counts[places], sums)
+    Driver(context, method, images, place.task).run(steps)
 
 
 def without_class(method: Method, place: int) -> None:
@@ -184,7 +136,7 @@ def measure_seconds(context: Context, method: Method, num_images: int, num_class
     one_pass()
     per_image = _seconds(one_pass) / number
     values = method.settings.model_dump()
-    trains = trains and (method.head.settings.strategy == "trained" or not isinstance(method, CachesFeatures))
+    trains = trains and (isinstance(method.head, TrainedHead) or not isinstance(method, CachesFeatures))
     epochs = sum(value for key, value in values.items() if key.endswith("epochs")) if trains else 0
     # Up to two sweeps for the statistics and one over the held-back pictures.
     return per_image * num_images * (TRAINING_FACTOR * epochs + 3) + _align_seconds(method, num_classes)
@@ -193,9 +145,9 @@ def measure_seconds(context: Context, method: Method, num_images: int, num_class
 def _align_seconds(method: Method, num_classes: int) -> float:
     """Estimate the seconds of re-training the rows of all classes."""
     head = method.head
-    settings = head.settings
-    if settings.strategy != "aligned":
+    if not isinstance(head, AlignedHead):
         return 0.0
+    settings = head.settings
     number, size = 4, head.num_features
     means, factors = head.rows.new_zeros(number, size), head.rows.new_zeros(number, size, size)
     source = GaussianFeatures(means, factors, settings.align_samples)

@@ -22,8 +22,9 @@ from clare.errors import DataError, SettingsError
 from clare.model.beginning import no_model_without_lesson
 from clare.model.folder import holds_leftovers_alone, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
-from clare.presets.load import find_backbone, merge, parse_override
+from clare.presets.load import find_backbone, parse_override
 from clare.report.tables import duration, percent
+from clare.settings import merge
 
 NUM_LOOKED_AT = 20
 LARGEST_DRAWING = 128

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
@@ -12,11 +12,13 @@ from rich.table import Table
 from clare.index import IndexedMethod, IndexedSetting, read_index
 from clare.presets.load import backbone_names, make_experiment, make_setup, preset_names, read_backbone, read_preset
 from clare.registry import Registry, is_file_name
-from clare.settings import Settings, kinds_of
+from clare.settings import TAG, Settings, kinds_of, settings_of, tables_of
 
 if TYPE_CHECKING:
     from clare.methods.base import Method
 
+Leaf = tuple[str, FieldInfo, Any, str]
+"""Key, field, default and description of a setting."""
 FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections")
 
 
@@ -104,12 +106,37 @@ def index_method(kind: "type[Method]") -> IndexedMethod:
 
 def describe(kind: type[Settings], prefix: str) -> Iterator[tuple[str, str, str, str]]:
     """Yield key, default, allowed values and description of every setting, nested ones included."""
+    for key, field, default, description in leaves(kind, prefix):
+        yield key, str(default), allowed_values(field), description
+
+
+def leaves(kind: type[Settings], prefix: str) -> Iterator[Leaf]:
+    """Yield key, field, default and description of every setting, nested ones included."""
     for name, field in kind.model_fields.items():
-        annotation = field.annotation
-        if isinstance(annotation, type) and issubclass(annotation, Settings):
-            yield from describe(annotation, f"{prefix}{name}.")
+        default, inner = field.get_default(call_default_factory=True), settings_of(field)
+        if len(inner) > 1:
+            yield from _kinds(tables_of(field), default, f"{prefix}{name}.")
+        elif inner:
+            found = leaves(inner[0], f"{prefix}{name}.")
+            # Of a table of one kind nothing is left to say about the kind.
+            yield from (leaf for leaf in found if not (tables_of(field) and leaf[0] == f"{prefix}{name}.{TAG}"))
         else:
-            yield prefix + name, str(field.get_default()), allowed_values(field), field.description or ""
+            yield prefix + name, field, default, field.description or ""
+
+
+def _kinds(
+    tables: dict[str, type[Settings]], chosen: Settings, prefix: str
+) -> Iterator[tuple[str, FieldInfo, Any, str]]:
+    """Yield the settings of a table of several kinds: which kind, then what each of them has."""
+    words = [f"{name}: {table.model_fields[TAG].description}" for name, table in tables.items()]
+    choice = FieldInfo(annotation=Literal[tuple(tables)])  # type: ignore[arg-type]
+    yield prefix + TAG, choice, getattr(chosen, TAG), " ".join(words)
+    for name in dict.fromkeys(name for table in tables.values() for name in table.model_fields if name != TAG):
+        owners = {tag: table.model_fields[name] for tag, table in tables.items() if name in table.model_fields}
+        field = next(iter(owners.values()))
+        default = getattr(chosen, name, field.get_default())
+        whose = "" if len(owners) == len(tables) else f" ({', '.join(owners)})"
+        yield prefix + name, field, default, f"{(field.description or '').removesuffix('.')}{whose}."
 
 
 def allowed_values(field: FieldInfo) -> str:

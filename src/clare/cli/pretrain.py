@@ -11,8 +11,8 @@ from clare.data.sources import DataSettings, load_dataset
 from clare.engine.ranks import resolve_device
 from clare.errors import SettingsError
 from clare.files import write_json, write_tensors
-from clare.presets.load import merge, parse_override
-from clare.settings import build_settings
+from clare.presets.load import parse_override
+from clare.settings import build_settings, merge
 
 
 def pretrain_command(console: Console, out: Path, overrides: list[str], device: str) -> None:

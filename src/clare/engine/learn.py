@@ -8,6 +8,7 @@ from clare.engine.drive import Driver, Perform
 from clare.engine.journal import Journal
 from clare.errors import DataError, ModelError
 from clare.methods.base import Method
+from clare.methods.mistakes import in_one_sentence
 from clare.methods.state import restore, snapshot_of
 from clare.steps import TaskInfo
 
@@ -20,8 +21,10 @@ def learn_task(
     check_images(task)
     before = snapshot_of(method)
     try:
-        driver = Driver(context, method, task.train, task.index, journal)
-        if not driver.run(method.learn(TaskInfo(task.index, task.classes, method.seed)), perform):
+        with in_one_sentence(type(method)):
+            driver = Driver(context, method, task.train, task.index, journal)
+            num_steps = driver.run(method.learn(TaskInfo(task.index, task.classes, method.seed)), perform)
+        if not num_steps:
             raise ModelError(
                 f"{method.name} learns task {task.index + 1} without a single step; let `learn` yield what is to be "
                 "trained, and end it with `yield from self.head.finish(len(task.classes))`"

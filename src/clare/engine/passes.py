@@ -9,6 +9,7 @@ from clare.data.store import LabelledImages
 from clare.engine.context import Context
 from clare.engine.images import ImageSource, drawn_batches
 from clare.engine.train import Place
+from clare.errors import ModelError
 from clare.methods.base import Method
 from clare.methods.protocols import CachesFeatures, CachesQueries, GrowsFeatures
 from clare.seeds import derive_seed, generator_at
@@ -27,7 +28,7 @@ def run_pass(context: Context, method: Method, step: Pass, images: LabelledImage
     sums: dict[str, Tensor] = {}
     for batch, inputs, labels in drawn_batches(source, order, size, ranks):
         if step.of == "features":
-            inputs = context.programs.forward(method, method.features, inputs)
+            inputs = _features(context, method, inputs)
         with ranks.autocast():
             parts = step.statistic(inputs, labels, batch.weights.to(inputs.device))
         for name, part in parts.items():
@@ -51,7 +52,7 @@ def run_collect(
         if is_own:
             return context.programs.forward(method, step.function, inputs)
         if step.of == "features":
-            inputs = context.programs.forward(method, method.features, inputs)
+            inputs = _features(context, method, inputs)
         with context.ranks.autocast():
             return step.function(inputs)
 
@@ -102,11 +103,10 @@ def predict_logits(context: Context, method: Method, images: LabelledImages, kno
 
     def rows_of(inputs: Tensor, positions: Tensor) -> Tensor:
         if known is None or not isinstance(method, CachesQueries):
-            features = context.programs.forward(method, method.features, inputs)
+            features = _features(context, method, inputs)
         else:
             features = context.programs.forward(method, method.features_from, inputs, known[positions])
-        with context.ranks.autocast():
-            return method.classify(features)
+        return _logits(context, method, features)
 
     return sweep(context, method, ImageSource(context, images, augmented=False), rows_of).cpu()
 
@@ -117,10 +117,32 @@ def _classified(context: Context, method: Method, features: Tensor) -> Tensor:
     context.listener.epoch(0, len(parts))
     logits = []
     for part in parts:
-        with context.ranks.autocast():
-            logits.append(method.classify(part).float())
+        logits.append(_logits(context, method, part).float())
         context.listener.batch()
     return torch.cat(logits).cpu()
+
+
+def _features(context: Context, method: Method, images: Tensor) -> Tensor:
+    """Return features of images, one row for each."""
+    features = context.programs.forward(method, method.features, images)
+    if features.dim() != 2 or len(features) != len(images):
+        raise ModelError(
+            f"the features of {method.name} have the shape {tuple(features.shape)} for {len(images)} images; "
+            "return one row for each image"
+        )
+    return features
+
+
+def _logits(context: Context, method: Method, features: Tensor) -> Tensor:
+    """Return the logits of features, one for each class learnt so far."""
+    with context.ranks.autocast():
+        logits = method.classify(features)
+    if logits.shape != (len(features), len(method.classes)):
+        raise ModelError(
+            f"{method.name} gives logits of shape {tuple(logits.shape)} for {len(features)} images and "
+            f"{len(method.classes)} classes; end `learn` with `yield from self.head.finish(len(task.classes))`"
+        )
+    return logits
 
 
 class FeatureCache:

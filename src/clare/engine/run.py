@@ -25,6 +25,7 @@ from clare.engine.ranks import Ranks, is_first_rank
 from clare.engine.settings import EngineSettings
 from clare.errors import DivergedError, SettingsError
 from clare.methods.base import METHODS, Method, prepare
+from clare.methods.mistakes import in_one_sentence
 from clare.methods.protocols import LearnsAllAtOnce, capacity_of, diagnosis_of
 from clare.methods.state import snapshot_of
 from clare.model.folder import has_whole_model, restored, save_model
@@ -61,15 +62,16 @@ def _run_alone(experiment: Experiment, folder: Path, listener: Listener) -> None
     kind = METHODS.get(experiment.method_name)
     if issubclass(kind, LearnsAllAtOnce):
         stream = merge_tasks(stream)
-    method = kind(backbone, experiment.method_settings(), experiment.seed)
-    prepare(method, len(stream.tasks), max(len(task.classes) for task in stream.tasks))
-    method.to(ranks.device)
-    # Only now, when data and backbone are known to be good: a mistake in either leaves no folder behind.
-    run.begin(preset, environment(ranks))
-    _take_up(run, method, stream, backbone, dataset.num_skipped)
-    kept = FeatureCache()
-    for task in stream.tasks[run.next_task :]:
-        _one_task(context, run, method, stream, task.index, kept)
+    with in_one_sentence(kind):
+        method = kind(backbone, experiment.method_settings(), experiment.seed)
+        prepare(method, len(stream.tasks), max(len(task.classes) for task in stream.tasks))
+        method.to(ranks.device)
+        # Only now, when data and backbone are known to be good: a mistake in either leaves no folder behind.
+        run.begin(preset, environment(ranks))
+        _take_up(run, method, stream, backbone, dataset.num_skipped)
+        kept = FeatureCache()
+        for task in stream.tasks[run.next_task :]:
+            _one_task(context, run, method, stream, task.index, kept)
     if lacks_model and run.writes:
         save_model(folder / MODEL, method, backbone, transforms.settings)
     if not run.has_ended:

@@ -9,6 +9,7 @@ from torch import Tensor
 from clare.engine.halves import Halves
 from clare.engine.optim import MaskedOptimizer, clip_gradients
 from clare.engine.ranks import Ranks
+from clare.errors import ModelError
 from clare.steps import Group, Phase
 
 
@@ -16,8 +17,10 @@ class TrainStep:
     """A step of one kind; masks, anchors and optimiser live in its own tensors, whose places never change."""
 
     def __init__(self, ranks: Ranks, phase: Phase) -> None:
+        if not phase.groups:
+            raise ModelError(f"the phase '{phase.name}' has no groups; say what it trains, or leave it out")
         self.ranks = ranks
-        self.loss = phase.loss
+        self.name, self.loss = phase.name, phase.loss
         self.groups = [_own_tensors(group) for group in phase.groups]
         self.parameters = [group.parameter for group in self.groups]
         self.optimizer = MaskedOptimizer(self.groups, phase.optimizer)
@@ -59,14 +62,40 @@ class TrainStep:
         """Return the gradients over all ranks and the summed loss of this rank's samples."""
         with torch.enable_grad():
             with self.ranks.autocast():
-                losses = self.loss(inputs, labels)
+                losses = self._checked(self.loss(inputs, labels), len(weights))
             summed = (losses * weights).sum()
-            gradients: Sequence[Tensor] = torch.autograd.grad(summed * share, self.parameters)
+            found = torch.autograd.grad(summed * share, self.parameters, allow_unused=True)
+            gradients = [self._used(place, gradient) for place, gradient in enumerate(found)]
         for gradient in gradients:
             self.ranks.sum_(gradient)
         if self.clip_norm is not None:
             gradients = clip_gradients(gradients, self.clip_norm)
         return gradients, summed.detach()
+
+    def _checked(self, losses: object, num_samples: int) -> Tensor:
+        """Return losses, or say how they are not one number for each sample that hangs on what is trained."""
+        if not isinstance(losses, Tensor) or losses.shape != (num_samples,):
+            came = f"of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
+            raise ModelError(
+                f"the loss of '{self.name}' is {came} for {num_samples} samples; return one number for each, "
+                f"a tensor of shape ({num_samples},)"
+            )
+        if not losses.requires_grad:
+            raise ModelError(
+                f"the loss of '{self.name}' has no gradient; compute it from what the phase's groups train, without "
+                "`detach`, `item` or `torch.no_grad`"
+            )
+        return losses
+
+    def _used(self, place: int, gradient: Tensor | None) -> Tensor:
+        """Return a gradient, or say which parameter the loss does not use."""
+        if gradient is None:
+            shape = tuple(self.parameters[place].shape)
+            raise ModelError(
+                f"the loss of '{self.name}' does not use parameter {place + 1} of its {len(self.parameters)}, of shape "
+                f"{shape}; use it in the loss, or leave its group out of the phase"
+            )
+        return gradient
 
     def _compute_halves(self, halves: Halves, inputs: Tensor, labels: Tensor, weights: Tensor) -> None:
         """Let each half of the classes take a step where the other half's gradient leads."""

@@ -48,7 +48,7 @@ def export_timm(source: Source, pictures: Pictures) -> tuple[dict[str, bytes], A
 
 def portable_tensors(method: Method) -> dict[str, Tensor]:
     """Return the head's rows and what the method adds to the backbone; a method that adds more than that is refused."""
-    if not isinstance(method, Deploys) or method.head.finished_form == "projected":
+    if not isinstance(method, Deploys) or method.head.finished_form == "ridge":
         raise ModelError(
             f"the method {method.name} is neither one adapter nor other weights under plain rows, so timm alone cannot "
             "run it; use --format onnx"
@@ -88,11 +88,8 @@ def describe(source: Source, settings: BackboneSettings) -> dict[str, Any]:
         "head": {
             "form": head.finished_form,
             "scale": source.scale,
-            "read_blocks": head.settings.read_blocks,
-            "read_patches": head.settings.read_patches,
-            "read_centre": head.settings.read_centre,
-            "read_looks": head.settings.read_looks,
         },
+        "features": method.settings.reading.model_dump(),
         "image_size": transforms.image_size,
         "resize": transforms.resize,
         "resample": transforms.test_kernel,

@@ -39,11 +39,10 @@ class Classifier(nn.Module):
     def __init__(self, vit: nn.Module, rows: Tensor, config: dict[str, Any]) -> None:
         super().__init__()
         self.vit, self.rows = vit, nn.Parameter(rows, False)
-        head = config["head"]
+        head, features = config["head"], config["features"]
         self.form, self.scale = str(head["form"]), float(head["scale"])
-        self.num_blocks, self.with_patches = int(head["read_blocks"]), bool(head["read_patches"])
-        self.from_centre = bool(head["read_centre"])
-        self.num_looks = int(head["read_looks"])
+        self.num_blocks, self.with_patches = int(features["blocks"]), bool(features["patches"])
+        self.from_centre, self.num_views = bool(features["centre"]), int(features["views"])
         self.inverts = config.get("invert") == "bright-border"
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(config[name], dtype=torch.float32)[:, None, None])
@@ -55,14 +54,14 @@ class Classifier(nn.Module):
         is_bright = ((border > 0.5).to(means).mean(1) >= 0.75) & self.inverts
         return torch.where(is_bright[:, None, None, None], 1 - images, images)
 
-    def looks(self, images: Tensor) -> list[Tensor]:
-        """Return the images as they are, and ever closer looks at them."""
-        looks, size = [images], images.shape[-1]
-        for index in range(1, self.num_looks):
-            border = round(3 / 14 * size * index / (self.num_looks - 1))
+    def views(self, images: Tensor) -> list[Tensor]:
+        """Return the images as they are, and ever closer views of them."""
+        views, size = [images], images.shape[-1]
+        for index in range(1, self.num_views):
+            border = round(3 / 14 * size * index / (self.num_views - 1))
             inner = slice(border, size - border)
-            looks.append(F.interpolate(images[..., inner, inner], (size, size), mode="bicubic", align_corners=False))
-        return looks
+            views.append(F.interpolate(images[..., inner, inner], (size, size), mode="bicubic", align_corners=False))
+        return views
 
     def features(self, images: Tensor) -> Tensor:
         """Return the feature of the last block, or parts of length one from several blocks side by side."""
@@ -91,8 +90,8 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return a logit for each class."""
-        looks = self.looks((self.darkened(images) - self.mean) / self.std)
-        features = torch.stack([self.features(look) for look in looks]).mean(0)
+        views = self.views((self.darkened(images) - self.mean) / self.std)
+        features = torch.stack([self.features(view) for view in views]).mean(0)
         if self.form == "cosine":
             return F.normalize(features, dim=1) @ F.normalize(self.rows, dim=1).T
         if self.form.startswith("unit-"):

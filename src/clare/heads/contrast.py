@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clare.heads.head import Head
+from clare.heads.trained import TrainedHead
 from clare.steps import Group
 
 Over = Literal["task", "seen", "seen-trained"]
@@ -48,7 +49,7 @@ class Contrast(nn.Module):
 
     def give_back(self, head: Head) -> None:
         """Let the head have the earlier rows as they were trained; rows made of statistics are not of training."""
-        if self.over == "seen-trained" and head.settings.strategy == "trained":
+        if self.over == "seen-trained" and isinstance(head, TrainedHead):
             head.rows.data.copy_(self.rows.data[: head.num_classes])
 
     def groups(self) -> list[Group]:

@@ -3,22 +3,42 @@
 Shapes: B samples, K classes so far, D features.
 """
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from clare.heads.drift import Drift, moved, stretched
-from clare.heads.head import HeadSettings
+from clare.heads.head import FormSettings, ShrinkageSettings
 from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, shrinkage_for, within_scatter
 from clare.heads.solved import SolvedHead
+
+
+class CovarianceSettings(FormSettings, ShrinkageSettings):
+    """What the heads have in common that are made of class means and one covariance of all classes."""
+
+
+class DiscriminantSettings(CovarianceSettings):
+    """The linear discriminant."""
+
+    kind: Literal["discriminant"] = Field(
+        "discriminant", description="The linear discriminant of class means and one covariance of all classes."
+    )
+
+    def make(self, num_features: int, seed: int) -> "DiscriminantHead":
+        """Return the head of so many features."""
+        return DiscriminantHead(num_features, self)
 
 
 class DiscriminantHead(SolvedHead):
     """Class means and one covariance of all classes."""
 
+    settings: CovarianceSettings
     scatter: Tensor
 
-    def __init__(self, num_features: int, settings: HeadSettings) -> None:
+    def __init__(self, num_features: int, settings: CovarianceSettings) -> None:
         super().__init__(num_features, settings)
         self.register_buffer("scatter", torch.zeros(num_features, num_features))
 
@@ -42,9 +62,9 @@ class DiscriminantHead(SolvedHead):
         with torch.autocast(self.rows.device.type, enabled=False):
             return F.linear(self.seen(features), self.rows[:, :-1], self.rows[:, -1])
 
-    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_new: int) -> dict[str, Tensor]:
+    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_classes: int) -> dict[str, Tensor]:
         """Return count and sum per class, and one sum of outer products."""
-        return scatter_sums(self.seen(features), labels, weights, num_new)
+        return scatter_sums(self.seen(features), labels, weights, num_classes)
 
     def add_classes(self, sums: dict[str, Tensor]) -> None:
         """Take over the sums of new classes."""

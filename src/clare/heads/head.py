@@ -1,142 +1,99 @@
-"""A classifier that grows by the rows of each task, and three ways its new rows come about.
+"""What every kind of head has: rows of finished classes, a block of rows for the task being learnt, their losses.
 
 Shapes: B samples, K classes so far, M places in the block of the current task, D features, W numbers in a row:
 D of a cosine row, D + 1 of a linear one, whose last number is its bias.
 """
 
 import math
+from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
-from clare.heads.drift import Drift, moved, stretched
-from clare.heads.statistics import class_means, class_sums, gaussian_factors
+from clare.heads.drift import Drift
+from clare.heads.statistics import class_sums
 from clare.settings import Settings
-from clare.steps import Group, Learning, Pass, Phase, Sgd
+from clare.steps import Collect, Group, Learning, Pass
 
 USUAL_SHRINKAGE = 0.2
-Strategy = Literal["trained", "prototype", "aligned", "discriminant", "quadratic", "projected"]
+Form = Literal["cosine", "linear"]
 
 
 class HeadSettings(Settings):
-    """How the classifier's rows are made."""
+    """What the settings of every kind of head have; each kind's own class stands beside its head."""
 
-    form: Literal["cosine", "linear"] = Field(
-        "cosine", description="Logits are cosines with the rows, or products with the rows plus a bias."
-    )
-    strategy: Strategy = Field(
-        "prototype",
-        description="Rows as training left them, class means of the finished adapter's features, "
-        "rows re-trained on features drawn from one Gaussian per class, "
-        "the linear discriminant of class means and one covariance of all classes, "
-        "the quadratic one, in which each class has a covariance of its own as well, "
-        "or ridge regression on random features.",
-    )
-    read_blocks: int = Field(
-        1,
-        ge=1,
-        le=1000,
-        description="Blocks, counted from the last, whose class tokens stand side by side as features.",
-    )
-    read_patches: bool = Field(
-        False, description="Put the mean of the patch tokens beside the class token of each block that is read."
-    )
-    read_centre: bool = Field(
-        False,
-        description="Take that mean over the middle of the image: without a quarter of the patches, rounded down, on "
-        "every side.",
-    )
-    read_looks: int = Field(
-        1,
-        ge=1,
-        le=16,
-        description="Looks at an image that is classified or counted, whose features are averaged: the whole image, "
-        "then ever closer, up to its middle four sevenths.",
-    )
-    scale: float = Field(
-        20.0, gt=0, le=1000, description="Factor on cosines in the training loss, and on projected scores in a softmax."
-    )
+    kind: str = Field(description="How the rows of finished classes come about.")
+
+    @property
+    def row_form(self) -> Form:
+        """How rows are applied to features."""
+        return "cosine"
+
+    @property
+    def row_scale(self) -> float:
+        """Factor on the scores in a loss and in a softmax."""
+        return 1.0
+
+    @property
+    def learns_scale(self) -> bool:
+        """Whether a task learns a factor of its own."""
+        return False
+
+    @abstractmethod
+    def make(self, num_features: int, seed: int) -> "Head":
+        """Return the head of so many features; what it draws depends on the seed alone."""
+
+
+class FormSettings(HeadSettings):
+    """How rows are applied to features."""
+
+    form: Form = Field("cosine", description="Logits are cosines with the rows, or products with the rows plus a bias.")
+
+    @property
+    def row_form(self) -> Form:
+        """How rows are applied to features."""
+        return self.form
+
+
+class ScaleSettings(HeadSettings):
+    """The factor on scores, which as cosines are no larger than one."""
+
+    scale: float = Field(20.0, gt=0, le=1000, description="Factor on cosines in a loss, and on scores in a softmax.")
+
+    @property
+    def row_scale(self) -> float:
+        """Factor on the scores in a loss and in a softmax."""
+        return self.scale if self.row_form == "cosine" else 1.0
+
+
+class TrainingSettings(ScaleSettings):
+    """How a task is trained with rows of its own."""
+
     learnt_scale: bool = Field(
         False,
         description="Learn the factor of a task's training together with its rows, from 1 on, for each task anew.",
     )
-    align_epochs: int = Field(10, ge=1, le=1000, description="Epochs of re-training the rows (aligned).")
-    align_samples: int = Field(64, ge=1, le=100_000, description="Features drawn per class and epoch (aligned).")
-    align_learning_rate: float = Field(
-        0.1, gt=0, le=100, description="Learning rate of re-training the rows (aligned)."
-    )
-    align_batch_size: int = Field(256, ge=1, le=1_000_000, description="Batch size of re-training the rows (aligned).")
+
+    @property
+    def learns_scale(self) -> bool:
+        """Whether a task learns a factor of its own."""
+        return self.learnt_scale
+
+
+class ShrinkageSettings(HeadSettings):
+    """How covariances are made of few samples."""
+
     shrinkage: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
         USUAL_SHRINKAGE,
-        description="Weight of the identity in covariances (aligned, discriminant, quadratic); auto: by how many "
-        "images there are to a feature, after each task anew (aligned: 0.2).",
-    )
-    own_share: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = Field(
-        0.1,
-        description="Weight of a class's own covariance beside that of all classes (quadratic); auto: by how many "
-        "images there are to a class.",
-    )
-    num_directions: int = Field(
-        32, ge=1, le=10_000, description="Directions, the leading ones, of a class's own covariance (quadratic)."
-    )
-    num_projected: int = Field(4000, ge=1, le=100_000, description="Random features of an image (projected).")
-    ridge_share: float = Field(
-        0.1,
-        gt=0,
-        le=1000,
-        description="Ridge in units of the mean over random features of their sum of squares (projected).",
-    )
-
-    @property
-    def reads_usual(self) -> bool:
-        """Whether features are what the backbone ends with at one look, as in its pretraining."""
-        return self.read_blocks == 1 and not self.read_patches and self.read_looks == 1
-
-    @property
-    def class_shrinkage(self) -> float:
-        """Weight of the identity in the covariance of one class by itself, for which there is no rule."""
-        return USUAL_SHRINKAGE if self.shrinkage == "auto" else self.shrinkage
-
-    @model_validator(mode="after")
-    def _centre_is_of_patches(self) -> "HeadSettings":
-        """Refuse the middle of patches that are not read."""
-        if self.read_centre and not self.read_patches:
-            raise ValueError(
-                "read_centre is true, but no patches are read; set read_patches to true or read_centre to false"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _rows_fit_the_form(self) -> "HeadSettings":
-        """Refuse class means as the rows of a linear head."""
-        if self.form == "linear" and self.strategy == "prototype":
-            raise ValueError(
-                "the strategy is prototype, but class means are no linear rows; "
-                "use trained, aligned, discriminant, quadratic, projected"
-            )
-        return self
-
-
-class LinearHeadSettings(HeadSettings):
-    """A linear classifier whose rows stay as they were trained."""
-
-    form: Literal["cosine", "linear"] = Field(
-        "linear", description="Logits are cosines with the rows, or products with the rows plus a bias."
-    )
-    strategy: Strategy = Field(
-        "trained",
-        description="Rows as training left them, class means (cosine form only), "
-        "rows re-trained on features drawn from one Gaussian per class, "
-        "the linear discriminant of class means and one covariance of all classes, "
-        "the quadratic one, in which each class has a covariance of its own as well, "
-        "or ridge regression on random features.",
+        description="Weight of the identity in covariances; auto: by how many images there are to a feature, after "
+        f"each task anew (aligned: {USUAL_SHRINKAGE}).",
     )
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """Finished rows of all classes so far, and a padded block of rows for the task being learnt."""
 
     per_class: ClassVar[tuple[str, ...]] = ("rows", "means", "factors")
@@ -144,15 +101,19 @@ class Head(nn.Module):
     means: Tensor
     factors: Tensor
     closed: Tensor
+    follows_drift: ClassVar[bool] = True
+    """Whether `carry_over` moves what is kept of earlier classes."""
+    keeps_classes: bool = True
+    """Whether what is kept of a class can be renewed with more samples, or dropped."""
 
     def __init__(self, num_features: int, settings: HeadSettings) -> None:
         super().__init__()
         self.settings = settings
         self.num_features = num_features
-        self.row_size = num_features + (settings.form == "linear")
+        self.row_size = num_features + (settings.row_form == "linear")
         self.rows = nn.Parameter(torch.zeros(0, self.row_size), requires_grad=False)
         self.block = nn.Parameter(torch.zeros(0, self.row_size), requires_grad=False)
-        if settings.learnt_scale:
+        if settings.learns_scale:
             self.factor = nn.Parameter(torch.ones(()), requires_grad=False)
         self.register_buffer("closed", torch.zeros(0), persistent=False)
         self.register_buffer("means", torch.zeros(0, num_features))
@@ -166,26 +127,17 @@ class Head(nn.Module):
     @property
     def scale(self) -> float:
         """Factor that turns logits over all classes into the arguments of a softmax."""
-        return self._training_scale
-
-    @property
-    def _training_scale(self) -> float:
-        return self.settings.scale if self.settings.form == "cosine" else 1.0
+        return self.settings.row_scale
 
     @property
     def block_scale(self) -> float | Tensor:
         """Factor on the scores in the loss of the current task."""
-        return self.factor if self.settings.learnt_scale else self._training_scale
-
-    @property
-    def follows_drift(self) -> bool:
-        """Whether `carry_over` moves what is kept of earlier classes; of trained rows nobody knows where to."""
-        return self.settings.strategy != "trained"
+        return self.factor if self.settings.learns_scale else self.settings.row_scale
 
     @property
     def finished_form(self) -> str:
         """How finished rows are applied to features, as an exported model must know it."""
-        return self.settings.form
+        return self.settings.row_form
 
     @property
     def directions(self) -> Tensor:
@@ -201,7 +153,7 @@ class Head(nn.Module):
         # Half precision has steps of 0.004 near one, in which the cosines of many classes tie.
         with torch.autocast(rows.device.type, enabled=False):
             features = features.to(rows.dtype)
-            if self.settings.form == "cosine":
+            if self.settings.row_form == "cosine":
                 return F.normalize(features, dim=1) @ F.normalize(rows, dim=1).T
             return F.linear(features, rows[:, :-1], rows[:, -1])
 
@@ -229,12 +181,12 @@ class Head(nn.Module):
         self.block.data.copy_(rows)
         self.closed.zero_()
         self.closed[num_new:] = -math.inf
-        if self.settings.learnt_scale:
+        if self.settings.learns_scale:
             self.factor.data.fill_(1)
 
     def groups(self) -> list[Group]:
         """Return what a task trains of the head: its block, and its factor where that is learnt."""
-        return [Group(self.block), *([Group(self.factor)] if self.settings.learnt_scale else [])]
+        return [Group(self.block), *([Group(self.factor)] if self.settings.learns_scale else [])]
 
     def reserve(self, num_rows: int) -> None:
         """Make the block hold at least this many rows; known in advance, its shape never changes between tasks."""
@@ -256,72 +208,39 @@ class Head(nn.Module):
                 setattr(self, name, nn.Parameter(kept, requires_grad=False) if name == "rows" else kept)
 
     def carry_over(self, drift: Drift) -> None:
-        """Move class means and covariances of earlier classes to where a task's training took them."""
-        if self.settings.strategy == "aligned":
-            self.means, self.factors = moved(self.means, drift), stretched(self.factors, drift)
-        elif self.settings.strategy == "prototype":
-            self.rows.data.copy_(moved(self.rows.data, drift))
+        """Move what is kept of earlier classes to where a task's training took their features, if it can be moved."""
 
+    @abstractmethod
     def finish(self, num_new: int) -> Learning:
-        """Turn the task's block into finished rows by the chosen strategy."""
-        settings = self.settings
-        if settings.strategy == "trained":
-            self.append(self.block.data[:num_new])
-            return
+        """Turn the task's block into finished rows."""
+
+    def finish_untrained(self, num_new: int) -> Learning:
+        """Make rows of new classes without any training of the task."""
+        yield from self.finish(num_new)
+
+    @abstractmethod
+    def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
+        """Take over the sums of more samples of known classes, of which there were so many before."""
+
+    def sweep(self, num_classes: int) -> Pass | Collect:
+        """Return the sweep over the images of so many classes of which `summed` makes the sums."""
 
         def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-            return class_sums(features, labels, weights, num_new, outer=settings.strategy == "aligned")
+            return self.statistic(features, labels, weights, num_classes)
 
-        sums = yield Pass("statistics", statistic)
-        self.append(class_means(sums) if settings.form == "cosine" else self.block.data[:num_new])
-        if settings.strategy == "aligned":
-            self.means = torch.cat([self.means, class_means(sums).to(self.means)])
-            self.factors = torch.cat([self.factors, gaussian_factors(sums, settings.class_shrinkage).to(self.factors)])
-            yield self._alignment()
+        return Pass("statistics", statistic)
 
-    def _alignment(self) -> Phase:
-        """Ask for a training of all rows on features drawn from the class Gaussians; cosine rows start at the means."""
-        settings = self.settings
-        if settings.form == "cosine":
-            self.rows.data.copy_(F.normalize(self.means, dim=1))
-        return Phase(
-            "align",
-            settings.align_epochs,
-            [Group(self.rows)],
-            self.row_loss,
-            Sgd(settings.align_learning_rate),
-            settings.align_batch_size,
-            GaussianFeatures(self.means, self.factors, settings.align_samples),
-        )
+    def summed(self, found: dict[str, Tensor], num_classes: int) -> dict[str, Tensor]:
+        """Return the sums that rows are made of, out of what the sweep found."""
+        return found
+
+    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_classes: int) -> dict[str, Tensor]:
+        """Return the sums over a batch that the rows are made of."""
+        return class_sums(self.seen(features), labels, weights, num_classes, outer=False)
 
     def resize(self, num_classes: int, block_size: int) -> None:
         """Make room for saved rows before they are loaded; a block of the right size stays where it is."""
-        size = self.num_features
         if block_size != len(self.block):
             self.block = nn.Parameter(self.rows.new_zeros(block_size, self.row_size), requires_grad=False)
             self.closed = self.rows.new_zeros(block_size)
         self.rows = nn.Parameter(self.rows.new_zeros(num_classes, self.row_size), requires_grad=False)
-        num_gaussians = num_classes if self.settings.strategy == "aligned" else 0
-        self.means = self.means.new_zeros(num_gaussians, size)
-        self.factors = self.factors.new_zeros(num_gaussians, size, size)
-
-
-class GaussianFeatures:
-    """Features drawn afresh for every epoch from one Gaussian per class, the same number for each class."""
-
-    def __init__(self, means: Tensor, factors: Tensor, samples_per_class: int) -> None:
-        self.means, self.factors = means, factors
-        self.samples_per_class = samples_per_class
-        self.num_samples = len(means) * samples_per_class
-        self.device = means.device
-        self.features = means.new_zeros(0)
-
-    def begin_epoch(self, generator: torch.Generator) -> None:
-        """Draw the features of an epoch, all samples of a class with one matrix product."""
-        num_classes, size = self.means.shape
-        noise = torch.randn(num_classes, self.samples_per_class, size, generator=generator).to(self.means)
-        self.features = (self.means[:, None] + noise @ self.factors.mT).flatten(0, 1)
-
-    def draw(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features at these positions and their classes."""
-        return self.features[positions], positions // self.samples_per_class

@@ -6,14 +6,15 @@ Shapes: B samples, K classes so far, D features, R leading directions of a class
 
 import math
 from collections.abc import Iterator
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
-from clare.heads.discriminant import DiscriminantHead
+from clare.heads.discriminant import CovarianceSettings, DiscriminantHead
 from clare.heads.drift import Drift, stretched
-from clare.heads.head import HeadSettings
 from clare.heads.scatter import own_share_for, sample_means, scatter_sums, shrunk_covariance
 from clare.steps import Collect, Pass
 
@@ -78,10 +79,32 @@ def _apart(sums: dict[str, Tensor]) -> Iterator[Tensor]:
         yield sums["values"][sums["labels"] == label].double() - mean
 
 
+class QuadraticSettings(CovarianceSettings):
+    """The quadratic discriminant."""
+
+    kind: Literal["quadratic"] = Field(
+        "quadratic", description="The quadratic discriminant, in which each class has a covariance of its own as well."
+    )
+    own_share: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = Field(
+        0.1,
+        description="Weight of a class's own covariance beside that of all classes; auto: by how many images there "
+        "are to a class.",
+    )
+    num_directions: int = Field(
+        32, ge=1, le=10_000, description="Directions, the leading ones, of a class's own covariance."
+    )
+
+    def make(self, num_features: int, seed: int) -> "QuadraticHead":
+        """Return the head of so many features."""
+        return QuadraticHead(num_features, self)
+
+
 class QuadraticHead(DiscriminantHead):
     """Class means, one covariance of all classes, and the leading directions of each class's own."""
 
-    def __init__(self, num_features: int, settings: HeadSettings) -> None:
+    settings: QuadraticSettings
+
+    def __init__(self, num_features: int, settings: QuadraticSettings) -> None:
         super().__init__(num_features, settings)
         self.factors = self.factors.new_zeros(0, num_features, settings.num_directions)
 
@@ -104,14 +127,14 @@ class QuadraticHead(DiscriminantHead):
         """Return the finished rows by their parts, shape (K, 1 + R, D + 1)."""
         return self.rows.view(-1, 1 + self.settings.num_directions, self.num_features + 1)
 
-    def look(self, num_new: int) -> Pass | Collect:
+    def sweep(self, num_classes: int) -> Pass | Collect:
         """Ask for the features themselves: square matrices of all classes would take more room than they do."""
         return Collect("statistics", self.seen, of="features")
 
-    def summed(self, found: dict[str, Tensor], num_new: int) -> dict[str, Tensor]:
+    def summed(self, found: dict[str, Tensor], num_classes: int) -> dict[str, Tensor]:
         """Return count and sum per class, one sum of outer products, and the features with their labels."""
         pairs = zip(torch.split(found["values"], NUM_ROWS), torch.split(found["labels"], NUM_ROWS), strict=True)
-        parts = [scatter_sums(features, labels, torch.ones_like(labels), num_new) for features, labels in pairs]
+        parts = [scatter_sums(features, labels, torch.ones_like(labels), num_classes) for features, labels in pairs]
         return {**found, **{name: torch.stack([part[name] for part in parts]).sum(0) for name in parts[0]}}
 
     def add_classes(self, sums: dict[str, Tensor]) -> None:

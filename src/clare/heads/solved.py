@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clare.heads.head import Head, HeadSettings
-from clare.heads.statistics import class_means, class_sums
-from clare.steps import Collect, Learning, Pass, Solve
+from clare.heads.statistics import class_means
+from clare.steps import Learning, Solve
 
 
 class SolvedHead(Head, ABC):
@@ -37,7 +37,7 @@ class SolvedHead(Head, ABC):
     @property
     def is_unit(self) -> bool:
         """Whether features are brought to length one, as in the cosines that the task was trained with."""
-        return self.settings.form == "cosine"
+        return self.settings.row_form == "cosine"
 
     @property
     def directions(self) -> Tensor:
@@ -51,25 +51,9 @@ class SolvedHead(Head, ABC):
         features = features.to(torch.promote_types(features.dtype, torch.float32))
         return F.normalize(features, dim=1) if self.is_unit else features
 
-    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_new: int) -> dict[str, Tensor]:
-        """Return the sums over a batch that the rows are made of."""
-        return class_sums(self.seen(features), labels, weights, num_new, outer=False)
-
-    def look(self, num_new: int) -> Pass | Collect:
-        """Return the sweep over the images of so many classes of which `summed` makes the sums."""
-
-        def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-            return self.statistic(features, labels, weights, num_new)
-
-        return Pass("statistics", statistic)
-
-    def summed(self, found: dict[str, Tensor], num_new: int) -> dict[str, Tensor]:
-        """Return what `add_classes` and `add_samples` take, out of what the sweep found."""
-        return found
-
     def finish(self, num_new: int) -> Learning:
         """Add the task's classes, and make all rows anew."""
-        found = yield self.look(num_new)
+        found = yield self.sweep(num_new)
         self.add_classes(self.summed(found, num_new))
         # Ranks may round differently; what the first one finds counts.
         solved = yield Solve("rows", lambda: {"rows": self.solve()})
@@ -90,6 +74,12 @@ class SolvedHead(Head, ABC):
         means = (old * self.means[places].double() + sums["sum"]) / (old + new)
         self.means[places] = means.to(self.means)
         self.counts[places] += sums["count"].to(self.counts)
+
+    def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
+        """Take over the sums of more samples, and make all rows anew."""
+        self.add_samples(places, sums)
+        self.replace(self.solve())
+        yield from ()
 
     def resize(self, num_classes: int, block_size: int) -> None:
         """Make room for saved rows and sums before they are loaded."""

@@ -7,12 +7,12 @@ You Need" (IJCV 2024).
 from typing import Literal
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.head import HeadSettings
-from clare.heads.make import make_head
+from clare.heads.kinds import StatisticsHead
+from clare.heads.prototype import PrototypeSettings
 from clare.methods._shared.first_task import FirstTaskMethod, FirstTaskSettings
 from clare.methods.base import bare_features, register
 from clare.methods.protocols import KeepsRowsAlone, PassesSeveralTimes
@@ -22,21 +22,12 @@ from clare.steps import Learning, TaskInfo
 class AperSettings(FirstTaskSettings):
     """The tuner, which is never left out: without one, the method is 'simplecil'."""
 
+    head: StatisticsHead = Field(PrototypeSettings(), description="The classifier of both features side by side.")
     tuner: Literal["adapter", "ssf", "vpt-deep", "vpt-shallow"] = Field(
         "adapter",
         description="What the first task trains: an adapter beside every MLP, scales and shifts of all layers' outputs "
         "(ssf), prompts for every block, or prompts for the first block.",
     )
-
-    @field_validator("head")
-    @classmethod
-    def _not_trained(cls, head: HeadSettings) -> HeadSettings:
-        if head.strategy == "trained":
-            raise ValueError(
-                "the strategy is trained, but later tasks train no rows; "
-                "use prototype, aligned, discriminant, quadratic, projected"
-            )
-        return head
 
 
 @register
@@ -51,7 +42,7 @@ class Aper(FirstTaskMethod, PassesSeveralTimes, KeepsRowsAlone):
 
     def __init__(self, backbone: Backbone, settings: AperSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
-        self.head = make_head(2 * self.num_tuned, settings.head, seed)
+        self.head = settings.head.make(2 * self.num_tuned, seed)
 
     def features(self, images: Tensor) -> Tensor:
         """Return the bare features, then the tuned ones, shape (B, 2D)."""

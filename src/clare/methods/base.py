@@ -3,26 +3,47 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from clare.backbones.looks import looks_at
-from clare.backbones.stages import num_read, read
+from clare.backbones.features import FeatureSettings
 from clare.backbones.vit import Backbone
-from clare.errors import SettingsError
+from clare.errors import ModelError
 from clare.heads.head import Head, HeadSettings
-from clare.heads.make import make_head
+from clare.heads.kinds import AnyHead, PrototypeAfterTraining
+from clare.methods.mistakes import check_members
 from clare.methods.protocols import PassesSeveralTimes, PlansTasks
 from clare.registry import ClassRegistry
 from clare.settings import Settings
 from clare.steps import Learning, TaskInfo
 
 
-class MethodSettings(Settings):
-    """Settings that every method has."""
+class HeadOnlySettings(Settings):
+    """Settings of every method; the kinds of heads that it can have are those in the annotation of its `head`."""
 
-    head: HeadSettings = Field(HeadSettings(), description="The classifier.")
+    head: HeadSettings
+
+    @property
+    def reading(self) -> FeatureSettings:
+        """What of the backbone is read, by a method that makes features of its own no more than usual."""
+        return FeatureSettings()
+
+
+class ReadingSettings(HeadOnlySettings):
+    """Settings of a method whose features are read from the backbone."""
+
+    features: FeatureSettings = Field(FeatureSettings(), description="What of the backbone is read.")
+
+    @property
+    def reading(self) -> FeatureSettings:
+        """What of the backbone is read."""
+        return self.features
+
+
+class MethodSettings(ReadingSettings):
+    """Settings that most methods have: features read from the backbone, and a head of any kind."""
+
+    head: AnyHead = Field(PrototypeAfterTraining(), description="The classifier.")
 
 
 class Method(nn.Module, ABC):
@@ -34,26 +55,17 @@ class Method(nn.Module, ABC):
     """What it does, in half a sentence."""
     family: ClassVar[str] = "others"
     """The heading under which `clare methods` lists it."""
-    settings_type: ClassVar[type[MethodSettings]] = MethodSettings
+    settings_type: ClassVar[type[HeadOnlySettings]] = MethodSettings
     """Its settings, each with a default, bounds and a sentence."""
     fixed_shapes: ClassVar[bool] = False
     """Whether all tensors that loss and features read keep place and shape over tasks, so that steps are recorded."""
-    reads_blocks: ClassVar[bool] = True
-    """Whether the head may read more of the backbone than its usual feature."""
 
-    def __init__(self, backbone: Backbone, settings: MethodSettings, seed: int) -> None:
+    def __init__(self, backbone: Backbone, settings: HeadOnlySettings, seed: int) -> None:
         super().__init__()
         self.backbone = backbone.vit
         self.settings = settings
         self.seed = seed
-        if not (self.reads_blocks or settings.head.reads_usual):
-            raise SettingsError(
-                f"the method {self.name} makes features of its own, so the head cannot read several blocks, patches or "
-                "looks; set `method.head.read_blocks` and `method.head.read_looks` to 1, "
-                "`method.head.read_patches` and `method.head.read_centre` to false"
-            )
-        num_features = num_read(backbone.vit, settings.head.read_blocks, settings.head.read_patches)
-        self.head: Head = make_head(num_features, settings.head, seed)
+        self.head: Head = settings.head.make(settings.reading.size(backbone.vit), seed)
         self.tasks: list[tuple[str, ...]] = []
 
     @property
@@ -71,11 +83,11 @@ class Method(nn.Module, ABC):
 
     def classify(self, features: Tensor) -> Tensor:
         """Return logits over every class learnt so far, shape (B, K)."""
-        return self.head.logits(features)
+        return self.head.logits(fitting(self, features))
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the current task's classes."""
-        return self.head.block_loss(self.features(images), labels)
+        return self.head.block_loss(fitting(self, self.features(images)), labels)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits over every class learnt so far, shape (B, K)."""
@@ -88,13 +100,22 @@ class Method(nn.Module, ABC):
         return self
 
 
+def fitting(method: Method, features: Tensor) -> Tensor:
+    """Return features if they are as wide as the method's head."""
+    width = method.head.num_features
+    if features.dim() != 2 or features.shape[1] != width:
+        raise ModelError(
+            f"the features of {method.name} have the shape {tuple(features.shape)}, but its head takes {width} numbers "
+            f"of each image; return them in the shape (images, {width}), or make another head in `__init__`"
+        )
+    return features
+
+
 def bare_features(method: Method, images: Tensor) -> Tensor:
     """Return what a method's head reads of its backbone as it stands, shape (B, D)."""
-    head = method.settings.head
-    # Training meets an image often, each time augmented anew: there one look is enough.
-    looks = [images] if method.training else looks_at(images, head.read_looks)
-    parts = [read(method.backbone, look, head.read_blocks, head.read_patches, head.read_centre) for look in looks]
-    return parts[0] if len(parts) == 1 else torch.stack(parts).mean(0)
+    reading = method.settings.reading
+    # Training meets an image often, each time augmented anew: there one view is enough.
+    return reading.read(method.backbone, images, 1 if method.training else reading.views)
 
 
 def prepare(method: Method, num_tasks: int | None, largest_task: int) -> None:
@@ -106,11 +127,11 @@ def prepare(method: Method, num_tasks: int | None, largest_task: int) -> None:
 
 def passes_per_image(method: Method) -> int:
     """Return how often an image goes through the backbone to be classified."""
-    per_look = method.num_passes if isinstance(method, PassesSeveralTimes) else 1
-    return per_look * method.settings.head.read_looks
+    per_view = method.num_passes if isinstance(method, PassesSeveralTimes) else 1
+    return per_view * method.settings.reading.views
 
 
-METHODS: ClassRegistry[Method] = ClassRegistry("method", Method, "clare.methods")
+METHODS: ClassRegistry[Method] = ClassRegistry("method", Method, "clare.methods", check_members)
 
 
 def register(method: type[Method]) -> type[Method]:

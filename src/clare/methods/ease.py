@@ -7,33 +7,28 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.head import HeadSettings
+from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.statistics import class_means, class_sums
 from clare.heads.subspaces import subspace_weights, synthesise, weighted_cosines, whole_cosines
-from clare.methods._shared.adapted import AdaptedSettings
+from clare.methods._shared.recipe import RecipeSettings
 from clare.methods.base import Method, bare_features, register
 from clare.methods.protocols import GrowsFeatures, HasStructure, PassesSeveralTimes
 from clare.steps import Group, Learning, Pass, Phase, Sgd, TaskInfo
+from clare.tuners.adapter import AdapterSettings
 from clare.tuners.adapter_stack import AdapterStack
 
 
-class EaseHeadSettings(HeadSettings):
-    """The rows that a task is trained with, and forgets: cosines with a factor learnt from 1 on."""
-
-    learnt_scale: bool = Field(
-        True,
-        description="Learn the factor of a task's training together with its rows, from 1 on, for each task anew.",
-    )
-
-
-class EaseSettings(AdaptedSettings):
+class EaseSettings(RecipeSettings):
     """The published recipe for CIFAR-100 with five classes per task, and the weights of the subspaces."""
 
-    head: EaseHeadSettings = Field(EaseHeadSettings(), description="The classifier that a task is trained with.")
+    head: PrototypeAfterTraining = Field(
+        PrototypeAfterTraining(learnt_scale=True), description="The classifier that a task is trained with."
+    )
+    adapter: AdapterSettings = Field(AdapterSettings(), description="The adapter of each task.")
     batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
     learning_rate: float = Field(0.025, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
     cross_weight: float = Field(
@@ -51,15 +46,6 @@ class EaseSettings(AdaptedSettings):
         description="Subspaces that go through the backbone together; 0 takes as many as keep the device busy.",
     )
 
-    @field_validator("head")
-    @classmethod
-    def _class_means(cls, head: EaseHeadSettings) -> EaseHeadSettings:
-        if head.strategy != "prototype":
-            raise ValueError(
-                f"the strategy is {head.strategy}, but ease classifies by class means alone, which is prototype"
-            )
-        return head
-
 
 @register
 class Ease(Method, GrowsFeatures, PassesSeveralTimes, HasStructure):
@@ -70,7 +56,6 @@ class Ease(Method, GrowsFeatures, PassesSeveralTimes, HasStructure):
     family = "adapters"
     # Features and prototypes grow by one subspace with each task; the adapter being trained stays in its place.
     fixed_shapes = True
-    reads_blocks = False
     settings_type = EaseSettings
     settings: EaseSettings
     prototypes: Tensor

@@ -40,7 +40,6 @@ class FullFineTune(RecipeMethod, KeepsRowsAlone, Deploys, Diagnoses, HasTinySett
     # A share, so that a check goes through probe and mask too.
     tiny: ClassVar[dict[str, Any]] = {"share": 0.25, "probe_epochs": 2}
     fixed_shapes = True
-    reads_blocks = False
     settings_type = FullFineTuneSettings
     settings: FullFineTuneSettings
 

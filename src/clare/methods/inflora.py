@@ -13,7 +13,8 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
-from clare.heads.head import LinearHeadSettings
+from clare.heads.kinds import AnyHead
+from clare.heads.trained import TrainedSettings
 from clare.methods._shared.dualgpm import Basis, InputMemory
 from clare.methods.base import Method, MethodSettings, bare_features, register
 from clare.methods.protocols import Deployed, Deploys, HasStructure, HasTinySettings, PlansTasks
@@ -24,7 +25,7 @@ from clare.tuners.lora import QkvLora
 class InfLoraSettings(MethodSettings):
     """The paper's hyper-parameters on CIFAR-100."""
 
-    head: LinearHeadSettings = Field(LinearHeadSettings(), description="The classifier.")
+    head: AnyHead = Field(TrainedSettings(form="linear"), description="The classifier.")
     rank: int = Field(10, ge=1, le=4096, description="Rank of a task's update of a key or value projection.")
     epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task.")
     batch_size: int = Field(128, ge=1, le=65_536, description="Images per step, over all ranks together.")

@@ -2,14 +2,18 @@
 
 from pydantic import Field
 
-from clare.methods.base import Method, MethodSettings, register
+from clare.heads.kinds import FrozenHead
+from clare.heads.prototype import PrototypeSettings
+from clare.heads.trained import TrainedSettings
+from clare.methods.base import Method, ReadingSettings, register
 from clare.methods.protocols import CachesFeatures, Deploys, KeepsRowsAlone
 from clare.steps import Learning, Phase, Sgd, TaskInfo
 
 
-class LinearSettings(MethodSettings):
+class LinearSettings(ReadingSettings):
     """The recipe of the rows, used when they are trained."""
 
+    head: FrozenHead = Field(PrototypeSettings(), description="The classifier.")
     epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task's rows (trained).")
     batch_size: int = Field(32, ge=1, le=65_536, description="Images per step, over all ranks together (trained).")
     learning_rate: float = Field(0.1, gt=0, le=100, description="Learning rate of the rows (trained).")
@@ -29,10 +33,10 @@ class Linear(Method, CachesFeatures, KeepsRowsAlone, Deploys):
     settings: LinearSettings
 
     def learn(self, task: TaskInfo) -> Learning:
-        """Train fresh rows if the strategy keeps trained rows, then finish them."""
+        """Train fresh rows if they are to stay as trained, then finish them."""
         settings = self.settings
         self.head.open_block(len(task.classes), task.generator("rows"))
-        if settings.head.strategy == "trained":
+        if isinstance(settings.head, TrainedSettings):
             optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
             yield Phase("train", settings.epochs, self.head.groups(), self.loss, optimizer, settings.batch_size)
         yield from self.head.finish(len(task.classes))

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
-from clare.backbones.vit import Backbone
-from clare.heads.ridge import RidgeHead, RidgeHeadSettings
+from clare.heads.head import Form
+from clare.heads.ridge import ProjectionSettings, RidgeHead
 from clare.methods._shared.first_task import FirstTaskMethod, FirstTaskSettings
 from clare.methods.base import register
 from clare.methods.protocols import HasTinySettings
@@ -17,10 +17,9 @@ from clare.seeds import generator_at
 from clare.steps import Collect, Learning, Notice, Result, Solve, TaskInfo
 
 
-class RanPacSettings(FirstTaskSettings):
-    """The tuner, the random projection and the regression."""
+class RanPacHeadSettings(ProjectionSettings):
+    """The random projection and the regression."""
 
-    head: RidgeHeadSettings = Field(RidgeHeadSettings(), description="The classifier, which is solved, not trained.")
     num_projected: int = Field(10_000, ge=1, le=100_000, description="Random features of an image.")
     ridge: float = Field(
         0.0, ge=0, le=1e12, description="Ridge of the regression; 0 chooses it for each task on a fifth of its images."
@@ -28,6 +27,22 @@ class RanPacSettings(FirstTaskSettings):
     precision: Literal["float32", "float64"] = Field(
         "float32", description="Type of sums and solutions; float64 takes twice the memory and allows smaller ridges."
     )
+
+    @property
+    def row_form(self) -> Form:
+        """Products of features as they are."""
+        return "linear"
+
+    def make(self, num_features: int, seed: int) -> RidgeHead:
+        """Return the head of so many features, whose projection depends on the seed alone."""
+        dtype = torch.float64 if self.precision == "float64" else torch.float32
+        return RidgeHead(num_features, self, generator_at(seed, "projection"), dtype=dtype, keeps_classes=False)
+
+
+class RanPacSettings(FirstTaskSettings):
+    """The tuner and the head."""
+
+    head: RanPacHeadSettings = Field(RanPacHeadSettings(), description="The classifier, which is solved, not trained.")
 
 
 @register
@@ -37,19 +52,14 @@ class RanPac(FirstTaskMethod, HasTinySettings):
     name = "ranpac"
     summary = "tunes the backbone on the first task, then solves ridge regression on random features of all tasks"
     family = "projections"
-    tiny: ClassVar[dict[str, Any]] = {"num_projected": 64}
+    tiny: ClassVar[dict[str, Any]] = {"head": {"num_projected": 64}}
     settings_type = RanPacSettings
     settings: RanPacSettings
     head: RidgeHead
 
-    def __init__(self, backbone: Backbone, settings: RanPacSettings, seed: int) -> None:
-        super().__init__(backbone, settings, seed)
-        dtype = torch.float64 if settings.precision == "float64" else torch.float32
-        generator = generator_at(seed, "projection")
-        self.head = RidgeHead(self.num_tuned, settings.num_projected, dtype, settings.head, generator)
-
     def learn(self, task: TaskInfo) -> Learning:
         """Tune on the first task, add the task to the sums, and solve for the rows of all classes."""
+        settings = self.settings.head
         yield from self.tune(task)
         collected = yield Collect("features", self.features)
         features, labels = collected["values"], collected["labels"]
@@ -57,13 +67,14 @@ class RanPac(FirstTaskMethod, HasTinySettings):
         order = torch.randperm(len(labels), generator=task.generator("split")).to(labels.device)
 
         def solve() -> Result:
-            asked = self.settings.ridge or self.head.choose_ridge(features[order], labels[order], len(task.classes))
-            rows, used = self.head.solve(asked)
+            asked = settings.ridge or self.head.choose_ridge(features[order], labels[order], len(task.classes))
+            rows, used = self.head.solve_at(asked)
             return {"rows": rows, "ridges": rows.new_tensor([asked, used])}
 
         solved = yield Solve("ridge", solve)
         self.head.replace(solved["rows"])
         asked, used = solved["ridges"].tolist()
         if used > asked:
-            precision = self.settings.precision
-            yield Notice(f"a ridge of {asked:.0e} is lost in the rounding of {precision} sums: {used:.0e} was used")
+            yield Notice(
+                f"a ridge of {asked:.0e} is lost in the rounding of {settings.precision} sums: {used:.0e} was used"
+            )

@@ -11,7 +11,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
-from clare.heads.head import LinearHeadSettings
+from clare.heads.kinds import AnyHead
+from clare.heads.trained import TrainedSettings
 from clare.methods.base import Method, MethodSettings, bare_features, register
 from clare.methods.protocols import Deployed, Deploys, HasStructure, HasTinySettings
 from clare.steps import Group, Learning, Phase, Sgd, TaskInfo
@@ -21,7 +22,7 @@ from clare.tuners.lora import QkvLora, draw_down, unit_norm
 class SdLoraSettings(MethodSettings):
     """The authors' hyper-parameters on CIFAR-100."""
 
-    head: LinearHeadSettings = Field(LinearHeadSettings(), description="The classifier.")
+    head: AnyHead = Field(TrainedSettings(form="linear"), description="The classifier.")
     rank: int = Field(10, ge=1, le=4096, description="Rank of a task's direction of a query or value projection.")
     reduces_rank: bool = Field(
         False, description="Take 0.8 of the rank from the fifth task on, and 0.6 from the ninth (SD-LoRA-RR)."

@@ -12,7 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.head import LinearHeadSettings
+from clare.heads.kinds import AnyHead
+from clare.heads.trained import TrainedSettings
 from clare.methods.base import Method, MethodSettings, bare_features, register
 from clare.methods.protocols import CachesFeatures, HasStructure, HasTinySettings
 from clare.seeds import generator_at
@@ -23,7 +24,7 @@ from clare.tuners.mixture import BlockAdapters, Mixture, MixtureSettings
 class SemaSettings(MethodSettings):
     """The adapters, when one is added, and the two recipes of its training."""
 
-    head: LinearHeadSettings = Field(LinearHeadSettings(), description="The classifier.")
+    head: AnyHead = Field(TrainedSettings(form="linear"), description="The classifier.")
     adapter: MixtureSettings = Field(MixtureSettings(), description="Each adapter and its descriptor.")
     expandable_share: float = Field(
         0.25, gt=0, le=1, description="Share of the blocks, counted from the last, that can get more adapters."

@@ -3,25 +3,18 @@
 Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models" (IJCV 2024).
 """
 
-from pydantic import field_validator
+from pydantic import Field
 
-from clare.heads.head import HeadSettings
-from clare.methods.base import Method, MethodSettings, register
+from clare.heads.prototype import PrototypeSettings
+from clare.methods.base import Method, ReadingSettings, register
 from clare.methods.protocols import CachesFeatures, Deploys, KeepsRowsAlone
 from clare.steps import Learning, TaskInfo
 
 
-class SimpleCilSettings(MethodSettings):
+class SimpleCilSettings(ReadingSettings):
     """The head alone, whose rows are class means by definition."""
 
-    @field_validator("head")
-    @classmethod
-    def _class_means(cls, head: HeadSettings) -> HeadSettings:
-        if head.strategy != "prototype":
-            raise ValueError(
-                f"the strategy is {head.strategy}, but simplecil means prototype; the method 'linear' has the others"
-            )
-        return head
+    head: PrototypeSettings = Field(PrototypeSettings(), description="The classifier.")
 
 
 @register

@@ -27,6 +27,7 @@ from clare.model.checks import RESTORE, checked_history, checked_state
 from clare.registry import how_to_name, is_file_name, shown
 from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, read_json, seal
 from clare.settings import build_settings
+from clare.upgrade import upgraded_method
 
 FORMAT = 2
 OLDEST_FORMAT = 1
@@ -110,7 +111,7 @@ def build_model(
             f"{folder} was made for the backbone {state['backbone_hash']}, this one is {backbone.fingerprint}; "
             "load the same weights"
         )
-    values = {key: value for key, value in state["method"].items() if key != "name"}
+    values = {key: value for key, value in upgraded_method(state["method"]).items() if key != "name"}
     method = kind(backbone, build_settings(kind.settings_type, values, "method"), int(state["seed"]))
     restored(folder, method, Snapshot(state["structure"], own_tensors(tensors)))
     method.eval()

@@ -94,7 +94,7 @@ def _shares() -> tuple[Row, ...]:
             f"share-{100 * share:g}",
             f"{100 * share:g} % updated",
             "full-finetune",
-            (f"method.share={share}", "method.head.strategy=trained"),
+            (f"method.share={share}", "method.head.kind=trained"),
         )
         for share in UPDATED_SHARES
     )

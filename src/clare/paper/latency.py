@@ -63,7 +63,7 @@ def measure_latencies(experiment: Experiment, models: Mapping[str, Path]) -> lis
 def plain_methods(experiment: Experiment, like: Method) -> dict[str, Method]:
     """Return a bare backbone, and one with an adapter that nothing was learnt in, with a head of as many classes."""
     settings = like.settings.model_dump(mode="json")
-    head = {"form": "cosine", "strategy": "prototype"}
+    head = {"kind": "prototype"}
     built = {
         BARE: _build("simplecil", load_backbone(experiment.backbone), {"head": head}),
         PLAIN: _build("finetune", load_backbone(experiment.backbone), {"head": head, "adapter": settings["adapter"]}),

@@ -4,7 +4,8 @@ Methods are imported where one is asked for, since they bring torch: reading pre
 """
 
 import tomllib
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from clare.backbones.settings import EMBEDDED, BackboneSettings
 from clare.data.settings import DATASETS
 from clare.errors import SettingsError, nearest
+from clare.presets.layers import Layer, flattened, method_values, origins
 from clare.presets.schema import Experiment, Setup
 from clare.registry import is_file_name
-from clare.settings import build_settings
+from clare.settings import Settings, build_settings, merge, tables_of
+from clare.upgrade import upgraded_preset
 
 if TYPE_CHECKING:
     from clare.methods.base import Method
@@ -36,6 +39,9 @@ MOVED = {
 
 MOST_LEVELS = 32
 """How deep tables and arrays of a preset may lie in one another."""
+
+OF_METHODS = ("method", "methods", "default_method")
+"""Sections of a preset that say what methods do."""
 
 SECTIONS = ("data", "stream", "transforms", "backbone", "engine", "method")
 
@@ -68,21 +74,33 @@ def layers_of(name: str) -> list[str]:
     return [name] if Path(name).is_file() else name.split("+")
 
 
-def read_preset(name: str, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]:
+def read_preset(name: str) -> dict[str, Any]:
     """Return the raw values of a preset, a name or a TOML file; in `PRESET+BACKBONE` the second lies over the first."""
-    first, *layers = layers_of(name)
-    values = _read(first, "", extended_by)
-    for layer in layers:
-        over = _layer(layer, extended_by)
-        if not _is_preset(layer):
+    return flattened(read_layers(name))
+
+
+def read_layers(name: str, extended_by: tuple[Path, ...] = ()) -> list[Layer]:
+    """Return the layers of a preset, each file's values by themselves."""
+    first, *overlays = layers_of(name)
+    layers = _read(first, "", extended_by)
+    for overlay in overlays:
+        over, base = _overlay(overlay, extended_by), str(flattened(layers)["name"])
+        if not _is_preset(overlay):
             # A preset's layer says what it changes; of another backbone nothing of the first one holds.
-            values.pop("backbone", None)
-        base, label = str(values["name"]), f"{values['name']}+{over.pop('name')}"
-        over.pop("description", None)
-        per_dataset, per_preset = (_sections(over.pop(key, {}), key, label) for key in (PER_DATASET, PER_PRESET))
-        values = {**merge(values, over), "name": label}
-        values = merge(merge(values, _of_dataset(values, per_dataset)), _of_preset(base, per_preset, label))
-    return values
+            layers = [replace(layer, values=_without(layer.values, "backbone")) for layer in layers]
+        told = flattened(over)
+        label = f"{base}+{told['name']}"
+        own = [replace(layer, values=_without(layer.values, "description", PER_DATASET, PER_PRESET)) for layer in over]
+        layers += [*own, Layer(own[-1].origin, {"name": label})]
+        per_dataset, per_preset = (_sections(told.get(key, {}), key, label) for key in (PER_DATASET, PER_PRESET))
+        special = (_of_dataset(flattened(layers), per_dataset), _of_preset(base, per_preset, label))
+        layers += [Layer(own[-1].origin, values) for values in special]
+    return layers
+
+
+def _without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """Return values but for some."""
+    return {key: value for key, value in values.items() if key not in keys}
 
 
 def _sections(tables: Any, key: str, label: str) -> dict[str, dict[str, Any]]:
@@ -120,10 +138,10 @@ def find_backbone(name: str | None) -> BackboneSettings:
     """Return the backbone that a user names for a new model; without a name that of the drawing model."""
     if name is None:
         return BackboneSettings()
-    return build_settings(BackboneSettings, _table(_layer(name, ()), "backbone"), "backbone")
+    return build_settings(BackboneSettings, Layer(name, flattened(_overlay(name, ()))).section("backbone"), "backbone")
 
 
-def _layer(name: str, extended_by: tuple[Path, ...]) -> dict[str, Any]:
+def _overlay(name: str, extended_by: tuple[Path, ...]) -> list[Layer]:
     """Return what `--backbone NAME` lays over a preset: a backbone preset or TOML file, a timm name or weights file."""
     if _is_preset(name) or name in MOVED:
         return _read(name, BACKBONES, extended_by)
@@ -138,7 +156,7 @@ def _layer(name: str, extended_by: tuple[Path, ...]) -> dict[str, Any]:
             "path of a TOML file"
         )
     label = Path(name).stem if is_weights_file(name) else name
-    return {"name": label, "backbone": named_backbone(name).model_dump(mode="json")}
+    return [Layer(f"overlay {label}", {"name": label, "backbone": named_backbone(name).model_dump(mode="json")})]
 
 
 def _is_preset(backbone: str) -> bool:
@@ -148,11 +166,11 @@ def _is_preset(backbone: str) -> bool:
 
 def read_backbone(name: str) -> dict[str, Any]:
     """Return the raw values of a backbone that can be laid over a preset."""
-    return _read(name, BACKBONES, ())
+    return flattened(_read(name, BACKBONES, ()))
 
 
-def _read(name: str, kind: str, extended_by: tuple[Path, ...]) -> dict[str, Any]:
-    """Return the raw values of one file, laid over those of the one it extends."""
+def _read(name: str, kind: str, extended_by: tuple[Path, ...]) -> list[Layer]:
+    """Return the raw values of one file under today's names, and before them those of the one it extends."""
     path = Path(name) if name.endswith(".toml") else _folder() / kind / f"{name}.toml"
     if path in extended_by:
         raise SettingsError(f"the preset '{name}' extends itself; remove `extends` from it or from one it extends")
@@ -169,12 +187,12 @@ def _read(name: str, kind: str, extended_by: tuple[Path, ...]) -> dict[str, Any]
         raise SettingsError(f"{path} cannot be read ({error.strerror or error}); make it readable") from None
     except ValueError as error:
         raise SettingsError(f"{path.name} is not valid TOML: {error}; correct it") from None
-    parent = values.pop("extends", None)
-    merged = values
-    if parent:
-        below = (*extended_by, path)
-        merged = merge(_read(str(parent), kind, below) if kind else read_preset(str(parent), below), values)
-    return {**merged, "name": path.stem}
+    parent, below = values.pop("extends", None), (*extended_by, path)
+    extended = (_read(str(parent), kind, below) if kind else read_layers(str(parent), below)) if parent else []
+    origin = f"{'overlay' if kind else 'preset'} {path.stem}"
+    # What a preset extends is part of it.
+    layers = [replace(layer, origin=origin) for layer in extended]
+    return [*layers, Layer(origin, {**upgraded_preset(values), "name": path.stem})]
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -197,15 +215,6 @@ def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value
 
 
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Lay nested values over others."""
-    result = dict(base)
-    for key, value in over.items():
-        old = result.get(key)
-        result[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return result
-
-
 def parse_override(text: str) -> dict[str, Any]:
     """Turn `a.b=value` into nested values; the value is read as TOML, or as text when it is none."""
     key, equals, raw = text.partition("=")
@@ -226,25 +235,37 @@ def make_experiment(
     preset: str, method: str | None = None, overrides: Iterable[str] = (), seed: int | None = None
 ) -> Experiment:
     """Resolve a preset with a method, overrides and a seed into an experiment; a file must have been named before."""
+    return explained(preset, method, overrides, seed)[0]
+
+
+def explained(
+    preset: str, method: str | None = None, overrides: Iterable[str] = (), seed: int | None = None
+) -> tuple[Experiment, dict[str, str]]:
+    """Return an experiment, and which layer decided each of its settings that has not its default."""
     from clare.methods import METHODS
 
     overrides = list(overrides)
-    values = read_preset(preset)
-    shared, own = _table(values, "method"), _table(values, "methods")
-    name = method or str(values.pop("default_method", "clare"))
-    values.pop("default_method", None)
+    layers = read_layers(preset)
+    values = flattened(layers)
+    name = method or str(values.get("default_method", "clare"))
     kind = METHODS.get(name) if method else METHODS.get(name, f"the preset '{preset}'")
-    _check_methods(shared, own, kind)
-    settings = {key: value for key, value in shared.items() if key in kind.settings_type.model_fields}
-    values["method"] = merge(settings, _table(own, name))
+    settings_type = kind.settings_type
+    shared = [Layer(layer.origin, layer.section("method")) for layer in layers]
+    tables = [Layer(layer.origin, layer.section("methods")) for layer in layers]
+    _check_methods(flattened(shared), flattened(tables), kind)
+    asked: dict[str, Any] = {}
     for override in overrides:
-        values = merge(values, _checked(parse_override(override), kind.settings_type.model_fields))
+        asked = merge(asked, _checked(parse_override(override), settings_type.model_fields))
     if seed is not None:
-        values["seed"] = seed
-    method_settings = build_settings(kind.settings_type, values["method"], "method")
-    values["method"] = {"name": name, **method_settings.model_dump(mode="json")}
-    values["overrides"] = overrides
-    return build_settings(Experiment, values, "")
+        asked["seed"] = seed
+    command = Layer("command line", asked)
+    own = [Layer(layer.origin, layer.section(name)) for layer in tables]
+    told, won = method_values(settings_type, shared, [*own, Layer(command.origin, command.section("method"))])
+    settings = build_settings(settings_type, told, "method")
+    rest = [Layer(layer.origin, _without(layer.values, *OF_METHODS)) for layer in (*layers, command)]
+    resolved = {"name": name, **settings.model_dump(mode="json")}
+    experiment = build_settings(Experiment, {**flattened(rest), "method": resolved, "overrides": overrides}, "")
+    return experiment, {**origins(rest), **{f"method.{key}": origin for key, origin in won.items()}}
 
 
 def make_setup(preset: str, overrides: Iterable[str] = ()) -> Setup:
@@ -252,8 +273,7 @@ def make_setup(preset: str, overrides: Iterable[str] = ()) -> Setup:
     values = read_preset(preset)
     for override in overrides:
         values = merge(values, _checked(parse_override(override), ()))
-    sections = {key: value for key, value in values.items() if key not in ("method", "methods", "default_method")}
-    return build_settings(Setup, sections, "")
+    return build_settings(Setup, _without(values, *OF_METHODS), "")
 
 
 def overrides_for(method: str, methods: Iterable[str], overrides: Iterable[str]) -> list[str]:
@@ -271,26 +291,27 @@ def _method_key(override: str) -> str:
     return rest.partition(".")[0] if section == "method" else ""
 
 
-def _table(values: dict[str, Any], key: str) -> dict[str, Any]:
-    """Take a section out of a preset's values; one that is left out is empty."""
-    section = values.pop(key, {})
-    if not isinstance(section, dict):
-        raise SettingsError(f"the preset's section '{key}' got {section!r}; write it as a table of settings")
-    return section
-
-
 def _check_methods(shared: dict[str, Any], own: dict[str, Any], chosen: "type[Method]") -> None:
     """Refuse shared settings that no method has, and sections of methods that do not exist."""
     from clare.methods import METHODS
 
     kinds = [chosen, *(METHODS.get(name) for name in METHODS)]
-    known = {field for kind in kinds for field in kind.settings_type.model_fields}
-    for key in sorted(shared.keys() - known):
+    known = {field for kind in kinds for field in _settings_in(kind.settings_type)}
+    head = shared.get("head")
+    given = shared.keys() | {f"head.{name}" for name in (head if isinstance(head, dict) else ())}
+    for key in sorted(given - known):
         raise SettingsError(f"no method has the setting 'method.{key}'{nearest(key, known)}; correct or remove it")
     for name in own:
         # A method in a file is looked up when it is the chosen one: the others' files need not be here.
         if not is_file_name(name):
             METHODS.get(name)
+
+
+def _settings_in(kind: type[Settings]) -> Iterator[str]:
+    """Yield a method's settings, and under dotted keys those of all kinds of a table."""
+    for key, field in kind.model_fields.items():
+        yield key
+        yield from (f"{key}.{name}" for table in tables_of(field).values() for name in table.model_fields)
 
 
 def _checked(values: dict[str, Any], fields: Container[str]) -> dict[str, Any]:

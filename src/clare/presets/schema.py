@@ -9,9 +9,10 @@ from clare.data.settings import DataSettings, StreamSettings, TransformSettings
 from clare.engine.settings import EngineSettings
 from clare.errors import ClareError
 from clare.settings import Settings, build_settings
+from clare.upgrade import upgraded_experiment
 
 if TYPE_CHECKING:
-    from clare.methods.base import MethodSettings
+    from clare.methods.base import HeadOnlySettings
 
 
 class Setup(Settings):
@@ -45,7 +46,7 @@ class Experiment(Setup):
 
         return METHODS.get(self.method_name).name
 
-    def method_settings(self) -> "MethodSettings":
+    def method_settings(self) -> "HeadOnlySettings":
         """Return the method's settings in their own type."""
         from clare.methods import METHODS
 
@@ -54,9 +55,9 @@ class Experiment(Setup):
 
 
 def completed(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return a saved experiment with settings that came later at their defaults; one that is none stays as it is."""
+    """Return a saved experiment under today's names, later settings at their defaults; what is none stays as it is."""
     try:
-        experiment = build_settings(Experiment, saved, "")
+        experiment = build_settings(Experiment, upgraded_experiment(saved), "")
         settings = experiment.method_settings()
     except (ClareError, KeyError):
         return saved

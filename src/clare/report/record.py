@@ -25,6 +25,7 @@ from clare.position import (
 )
 from clare.record import REPEAT, EndEvent, Event, PhaseEvent, StartEvent, TaskEvent, events_in, read_events
 from clare.sealed import parse_object, read_bytes
+from clare.upgrade import upgraded_method
 
 
 @dataclass(frozen=True)
@@ -104,17 +105,18 @@ class RunRecord:
 def head_label(preset: Mapping[str, Any]) -> str:
     """Name the head of a resolved preset, whether or not it was run: how its rows come about, and what it reads."""
     method = preset.get("method")
-    head = method.get("head") if isinstance(method, dict) else None
+    method = upgraded_method(method) if isinstance(method, dict) else {}
+    head, features = method.get("head"), method.get("features", {})
     if not isinstance(head, dict):
         return ""
-    parts = [str(head[key]) for key in ("form", "strategy") if key in head]
-    num_blocks, with_patches = int(head.get("read_blocks", 1)), bool(head.get("read_patches", False))
+    parts = [str(head[key]) for key in ("form", "kind") if key in head]
+    num_blocks, with_patches = int(features.get("blocks", 1)), bool(features.get("patches", False))
     if num_blocks > 1 or with_patches:
-        patches = " with middle patches" if head.get("read_centre", False) else " with patches"
+        patches = " with middle patches" if features.get("centre", False) else " with patches"
         parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{patches if with_patches else ''}")
-    num_looks = int(head.get("read_looks", 1))
-    if num_looks > 1:
-        parts.append(f"{num_looks} looks")
+    num_views = int(features.get("views", 1))
+    if num_views > 1:
+        parts.append(f"{num_views} views")
     return ", ".join(parts)
 
 

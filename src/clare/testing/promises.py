@@ -22,7 +22,7 @@ from clare.steps import Group, Phase, Result, Step
 from clare.testing.demands import all_bytes, everything, expect, keep, keep_same, same_bits
 from clare.testing.outcome import Stop, StopAtBatch, StopAtTask, events, outcome
 from clare.testing.settings import a_wrong_setting_is_named, every_setting_is_typed_explained_and_bounded
-from clare.testing.world import STRATEGIES, Case, accepts, tiny_backbone, tiny_context
+from clare.testing.world import Case, heads_of, tiny_backbone, tiny_context
 
 Promise = Callable[[Case], None]
 
@@ -181,13 +181,11 @@ def a_task_that_is_cut_off_leaves_the_method_as_it_was(case: Case) -> None:
         keep(same_bits(case.logits(method), logits), f"cut off after {num_batches} batches it gives other logits")
 
 
-def it_reads_more_of_the_backbone_or_says_that_it_does_not(case: Case) -> None:
-    """A head that reads two blocks and their patches works and survives saving, or is refused with what to do."""
-    reading = ("read_blocks=2", "read_patches=true", "read_centre=true", "read_looks=2")
-    words = tuple(f"method.head.{word}" for word in reading)
-    if not case.kind.reads_blocks:
-        refused = "it reads two blocks, and says of itself that it does not"
-        expect(SettingsError, lambda: case.method(*words), refused, r"set `method\.head\.read_blocks` and")
+def it_reads_what_its_features_say(case: Case) -> None:
+    """A method with `features` can read two blocks and their patches; another has no such table."""
+    words = tuple(f"method.features.{word}" for word in ("blocks=2", "patches=true", "centre=true", "views=2"))
+    if "features" not in case.kind.settings_type.model_fields:
+        expect(SettingsError, lambda: case.method(*words), "it takes them", r"no setting 'method\.features'")
         return
     method = case.learn(case.method(*words), 0, 1)
     save_model(case.folder, method, tiny_backbone(), case.context.transforms.settings)
@@ -198,19 +196,19 @@ def it_reads_more_of_the_backbone_or_says_that_it_does_not(case: Case) -> None:
     keep(not is_usual, "it gives the same logits whether it reads one block or two")
 
 
-def a_strategy_that_cannot_be_used_is_refused_with_those_that_can(case: Case) -> None:
-    """A head strategy that does not fit the method is refused in a sentence that names those that do."""
-    allowed = [other for other in STRATEGIES if accepts(case.name, other)]
-    keep(bool(allowed), "it accepts no head strategy")
+def a_head_that_it_cannot_have_is_refused_with_those_that_it_can(case: Case) -> None:
+    """A kind of head that does not fit the method is refused in a sentence that names those that do."""
+    allowed = heads_of(case.name)
+    keep(bool(allowed), "it has no kind of head")
     expect(
         SettingsError,
-        lambda: build_settings(case.kind.settings_type, {"head": {"strategy": case.strategy}}, "method"),
-        f"it accepts the strategy {case.strategy}",
-        rf"'method\.head' cannot be used: .*{case.strategy}.*{', '.join(allowed)}",
+        lambda: build_settings(case.kind.settings_type, {"head": {"kind": case.head}}, "method"),
+        f"it accepts the head {case.head}",
+        rf"'method\.head\.kind' got '{case.head}'; it is {', '.join(allowed[:-1])}.*{allowed[-1]}",
     )
 
 
-FOR_EACH_STRATEGY: tuple[Promise, ...] = (
+FOR_EACH_HEAD: tuple[Promise, ...] = (
     it_learns_every_task,
     a_loaded_model_answers_as_the_saved_one,
     a_snapshot_brings_everything_back,
@@ -224,6 +222,6 @@ FOR_EACH_METHOD: tuple[Promise, ...] = (
     a_run_depends_on_its_seed_alone,
     every_setting_is_typed_explained_and_bounded,
     a_wrong_setting_is_named,
-    it_reads_more_of_the_backbone_or_says_that_it_does_not,
+    it_reads_what_its_features_say,
 )
-FOR_EACH_REFUSED_STRATEGY: tuple[Promise, ...] = (a_strategy_that_cannot_be_used_is_refused_with_those_that_can,)
+FOR_EACH_REFUSED_HEAD: tuple[Promise, ...] = (a_head_that_it_cannot_have_is_refused_with_those_that_it_can,)

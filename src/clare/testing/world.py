@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,22 +19,19 @@ from clare.engine.learn import learn_task
 from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
-from clare.errors import SettingsError
 from clare.files import write_tensors, write_text
-from clare.heads.head import HeadSettings
 from clare.methods import METHODS
-from clare.methods.base import Method, prepare
+from clare.methods.base import Method, MethodSettings, prepare
 from clare.methods.protocols import tiny_settings
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 from clare.presets.write import table_lines
-from clare.settings import build_settings
+from clare.settings import tables_of
 
 IMAGE_SIZE = 28
 SIZES = {"embed_dim": 24, "depth": 2, "num_heads": 2}
-NUM_PROJECTED = 48
-"""Random features of the tiny images, where a head makes some."""
-STRATEGIES: tuple[str, ...] = get_args(HeadSettings.model_fields["strategy"].annotation)
+HEADS: tuple[str, ...] = tuple(tables_of(MethodSettings.model_fields["head"]))
+"""Every kind of head."""
 # Gentle, since the patterns of the classes repeat from patch to patch and a large shift would mix them up.
 AUGMENTATION = {"rotation": 3.0, "zoom": 0.03, "shift": 0.02, "shear": 2.0, "flip": 0.0}
 PRESET = """
@@ -53,7 +50,7 @@ epochs = 2
 batch_size = 8
 learning_rate = 0.01
 adapter = {{bottleneck = 4}}
-head = {{align_epochs = 2, align_samples = 4}}
+head = {{align_epochs = 2, align_samples = 4, num_projected = 48}}
 """
 
 
@@ -129,21 +126,17 @@ def write_preset(folder: Path, methods: Sequence[str] = ()) -> Path:
     return folder / "tiny.toml"
 
 
-def accepts(name: str, strategy: str) -> bool:
-    """Tell whether a method can be used with a head strategy."""
-    try:
-        build_settings(METHODS.get(name).settings_type, {"head": {"strategy": strategy}}, "method")
-    except SettingsError:
-        return False
-    return True
+def heads_of(name: str) -> list[str]:
+    """Return the kinds of heads that a method can have."""
+    return list(tables_of(METHODS.get(name).settings_type.model_fields["head"]))
 
 
 @dataclass(frozen=True)
 class Case:
-    """A method with one of the head strategies, the tiny world, and an empty folder for one promise."""
+    """A method with one of its kinds of heads, the tiny world, and an empty folder for one promise."""
 
     name: str
-    strategy: str | None
+    head: str | None
     preset: Path
     folder: Path
     listener: Listener | None = None
@@ -165,10 +158,8 @@ class Case:
 
     def experiment(self, *overrides: str, seed: int | None = None) -> Experiment:
         """Return a run of the method over the tiny preset."""
-        strategy = [f"method.head.strategy={self.strategy}"] if self.strategy else []
-        if self.strategy == "projected":
-            strategy.append(f"method.head.num_projected={NUM_PROJECTED}")
-        return make_experiment(str(self.preset), self.name, [*strategy, *overrides], seed)
+        head = [f"method.head.kind={self.head}"] if self.head else []
+        return make_experiment(str(self.preset), self.name, [*head, *overrides], seed)
 
     def method(self, *overrides: str) -> Method:
         """Return a method that has learnt nothing, on a backbone of its own, ready for the stream."""

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
-from clare.methods.base import bare_features
+from clare.methods.base import ReadingSettings, bare_features
 from clare.methods.protocols import Deployed, Deploys
 from clare.seeds import generator_at
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
 
 
-class AdaptedSettings(RecipeSettings):
+class AdaptedSettings(RecipeSettings, ReadingSettings):
     """The adapter and the recipe of its training."""
 
     adapter: AdapterSettings = Field(AdapterSettings(), description="The shared adapter.")

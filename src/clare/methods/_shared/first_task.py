@@ -8,8 +8,8 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.head import Head, HeadSettings
-from clare.methods.base import Method, MethodSettings, bare_features
+from clare.heads.trained import TrainedSettings
+from clare.methods.base import Method, ReadingSettings, bare_features
 from clare.methods.protocols import CachesFeatures
 from clare.seeds import generator_at
 from clare.steps import Learning, Phase, Sgd, TaskInfo
@@ -18,11 +18,11 @@ from clare.tuners.scale_shift import ScaleShift
 from clare.tuners.token_prompts import TokenPrompts
 from clare.tuners.tuner import Tuner
 
-TUNING_HEAD = HeadSettings(strategy="trained", learnt_scale=True)
+TUNING_HEAD = TrainedSettings(learnt_scale=True)
 """The classifier that the first task trains beside the tuner and then throws away."""
 
 
-class FirstTaskSettings(MethodSettings):
+class FirstTaskSettings(ReadingSettings):
     """The tuner and the recipe of its training."""
 
     tuner: Literal["adapter", "ssf", "vpt-deep", "vpt-shallow", "none"] = Field(
@@ -82,7 +82,7 @@ class FirstTaskMethod(Method, CachesFeatures):
         if self.tasks or self.tuner is None:
             return
         settings = self.settings
-        head = Head(self.num_tuned, TUNING_HEAD).to(self.head.rows.device)
+        head = TUNING_HEAD.make(self.num_tuned, self.seed).to(self.head.rows.device)
         head.open_block(len(task.classes), task.generator("tuning rows"))
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
-from clare.heads.head import LinearHeadSettings
-from clare.methods.base import Method, MethodSettings, bare_features
+from clare.heads.kinds import AnyHead
+from clare.heads.trained import TrainedSettings
+from clare.methods.base import HeadOnlySettings, Method, bare_features
 from clare.methods.protocols import CachesQueries, HasStructure, PassesSeveralTimes, PlansTasks
 from clare.steps import Adam, Collect, Group, Learning, Loss, Phase, Source, TaskInfo
 
@@ -25,10 +26,10 @@ KeyQueries = Literal["augmented", "plain"]
 RANGES: dict[Start, tuple[float, float]] = {"small": (0.0, 0.01), "wide": (-1.0, 1.0)}
 
 
-class PromptedSettings(MethodSettings):
+class PromptedSettings(HeadOnlySettings):
     """The head and the recipe of a task's training."""
 
-    head: LinearHeadSettings = Field(LinearHeadSettings(), description="The classifier.")
+    head: AnyHead = Field(TrainedSettings(form="linear"), description="The classifier.")
     initial_rows: Literal["zero", "drawn"] = Field(
         "zero", description="Rows of a new task start at zero or are drawn; cosine rows are always drawn."
     )
@@ -48,7 +49,6 @@ class PromptedMethod(Method, CachesQueries, PassesSeveralTimes):
 
     # Pools have all their slots from the start; the slot of the current task is a tensor.
     fixed_shapes = True
-    reads_blocks = False
     settings: PromptedSettings
 
     def queries(self, images: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class PromptedMethod(Method, CachesQueries, PassesSeveralTimes):
         """Make rows for a task's classes."""
         self.head.open_block(len(task.classes), task.generator("rows"))
         # A cosine has no direction at zero.
-        if self.settings.initial_rows == "zero" and self.settings.head.form == "linear":
+        if self.settings.initial_rows == "zero" and self.settings.head.row_form == "linear":
             self.head.block.data.zero_()
 
     def phase(self, groups: list[Group]) -> Phase:

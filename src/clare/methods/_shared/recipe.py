@@ -4,13 +4,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from clare.methods.base import Method, MethodSettings
+from clare.heads.kinds import AnyHead, PrototypeAfterTraining
+from clare.methods.base import HeadOnlySettings, Method
 from clare.steps import Group, Phase, Sgd
 
 
-class RecipeSettings(MethodSettings):
+class RecipeSettings(HeadOnlySettings):
     """The recipe of training a task."""
 
+    head: AnyHead = Field(PrototypeAfterTraining(), description="The classifier.")
     epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task.")
     batch_size: int = Field(32, ge=1, le=65_536, description="Images per step, over all ranks together.")
     learning_rate: float = Field(0.02, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")

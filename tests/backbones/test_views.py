@@ -1,4 +1,4 @@
-"""Further looks at an image: what they show, and that they are averaged where an image is counted or classified."""
+"""Further views of an image: what they show, and that they are averaged where an image is counted or classified."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clare.backbones.looks import enlarged_middle, looks_at
+from clare.backbones.views import enlarged_middle, views_of
 from clare.backbones.vit import Backbone
 from clare.errors import SettingsError
 from clare.methods.base import METHODS, Method, passes_per_image
@@ -22,7 +22,7 @@ def ramp(size: int) -> Tensor:
     return ((torch.arange(size) + 0.5) / size).expand(1, 1, size, size)
 
 
-def test_a_closer_look_leaves_out_a_border_on_every_side_and_keeps_the_size() -> None:
+def test_a_closer_view_leaves_out_a_border_on_every_side_and_keeps_the_size() -> None:
     closer = enlarged_middle(ramp(280), 20)
     assert closer.shape == (1, 1, 280, 280)
     # Away from the edges, where the filter has all its pixels, it is the ramp from 1/14 to 13/14.
@@ -31,50 +31,50 @@ def test_a_closer_look_leaves_out_a_border_on_every_side_and_keeps_the_size() ->
     torch.testing.assert_close(enlarged_middle(ramp(280).mT, 20), closer.mT)
 
 
-def test_three_looks_are_the_whole_its_middle_and_the_middle_four_sevenths() -> None:
+def test_three_views_are_the_whole_its_middle_and_the_middle_four_sevenths() -> None:
     images = torch.rand(2, 3, 112, 112, generator=torch.Generator().manual_seed(0))
-    whole, middle, closest = looks_at(images, 3)
+    whole, middle, closest = views_of(images, 3)
     assert whole is images
     assert torch.equal(middle, enlarged_middle(images, 12))
     assert torch.equal(closest, enlarged_middle(images, 24))
 
 
 @given(st.integers(1, 16), st.integers(1, 60))
-def test_there_are_as_many_looks_as_asked_for_at_any_size(num_looks: int, size: int) -> None:
+def test_there_are_as_many_views_as_asked_for_at_any_size(num_views: int, size: int) -> None:
     images = torch.rand(1, 1, size, size, generator=torch.Generator().manual_seed(0))
-    looks = looks_at(images, num_looks)
-    assert len(looks) == num_looks
-    assert all(look.shape == images.shape and look.isfinite().all() for look in looks)
+    views = views_of(images, num_views)
+    assert len(views) == num_views
+    assert all(view.shape == images.shape and view.isfinite().all() for view in views)
 
 
-def make(backbone: Backbone, name: str, **head: object) -> Method:
-    """Return a method whose head reads as told."""
+def make(backbone: Backbone, name: str, **features: object) -> Method:
+    """Return a method that reads as told."""
     kind = METHODS.get(name)
-    return kind(backbone, build_settings(kind.settings_type, {"head": head}, "method"), 0)
+    return kind(backbone, build_settings(kind.settings_type, {"features": features}, "method"), 0)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("reading", [{}, {"read_blocks": 2, "read_patches": True}])
-def test_an_image_is_counted_and_classified_by_the_mean_over_its_looks(
+@pytest.mark.parametrize("reading", [{}, {"blocks": 2, "patches": True}])
+def test_an_image_is_counted_and_classified_by_the_mean_over_its_views(
     tiny_backbone: Callable[..., Backbone], reading: dict[str, object]
 ) -> None:
     images = torch.rand(3, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
     plain = make(tiny_backbone(depth=3), "clare", **reading).eval()
-    method = make(tiny_backbone(depth=3), "clare", **reading, read_looks=3).eval()
-    expected = torch.stack([plain.features(look) for look in looks_at(images, 3)]).mean(0)
+    method = make(tiny_backbone(depth=3), "clare", **reading, views=3).eval()
+    expected = torch.stack([plain.features(view) for view in views_of(images, 3)]).mean(0)
     assert torch.equal(method.features(images), expected)
     assert not torch.allclose(expected, plain.features(images))
-    assert torch.equal(method.train().features(images), plain.features(images)), "training looks once"
+    assert torch.equal(method.train().features(images), plain.features(images)), "training takes one view"
 
 
-def test_passes_are_counted_for_each_look(tiny_backbone: Callable[..., Backbone]) -> None:
-    assert passes_per_image(make(tiny_backbone(), "clare", read_looks=3)) == 3
-    assert passes_per_image(make(tiny_backbone(), "aper-adapter", read_looks=3)) == 6
+def test_passes_are_counted_for_each_view(tiny_backbone: Callable[..., Backbone]) -> None:
+    assert passes_per_image(make(tiny_backbone(), "clare", views=3)) == 3
+    assert passes_per_image(make(tiny_backbone(), "aper-adapter", views=3)) == 6
 
 
 @pytest.mark.parametrize("name", ["l2p", "ease", "full-finetune"])
-def test_a_method_with_features_of_its_own_refuses_further_looks(
+def test_a_method_with_features_of_its_own_has_no_such_setting(
     tiny_backbone: Callable[..., Backbone], name: str
 ) -> None:
-    with pytest.raises(SettingsError, match=r"several blocks, patches or looks; set .*`method\.head\.read_looks` to 1"):
-        make(tiny_backbone(), name, read_looks=2)
+    with pytest.raises(SettingsError, match=r"no setting 'method\.features'"):
+        make(tiny_backbone(), name, views=2)

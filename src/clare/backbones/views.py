@@ -1,4 +1,4 @@
-"""Further looks at the same images, each closer than the last, whose features are averaged.
+"""Further views of the same images, each closer than the last, whose features are averaged.
 
 Shapes: B images of C channels, S pixels high and wide.
 """
@@ -7,13 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 WIDEST_BORDER = 3 / 14
-"""Share of the image's side that the closest look leaves out on every side."""
+"""Share of the image's side that the closest view leaves out on every side."""
 
 
-def looks_at(images_BCSS: Tensor, num_looks: int) -> list[Tensor]:
-    """Return the images as they are and closer looks at them, the borders left out growing in equal steps."""
+def views_of(images_BCSS: Tensor, num_views: int) -> list[Tensor]:
+    """Return the images as they are and closer views of them, the borders left out growing in equal steps."""
     size = images_BCSS.shape[-1]
-    borders = [round(WIDEST_BORDER * size * index / (num_looks - 1)) for index in range(1, num_looks)]
+    borders = [round(WIDEST_BORDER * size * index / (num_views - 1)) for index in range(1, num_views)]
     return [images_BCSS, *(enlarged_middle(images_BCSS, border) for border in borders)]
 
 

@@ -1,0 +1,82 @@
+"""What decides a setting: the preset with what it extends, what is laid over it, the command line; the last wins."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clare.errors import SettingsError
+from clare.settings import TAG, Settings, merge, tables_of
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Raw values and where they come from, in words."""
+
+    origin: str
+    values: dict[str, Any]
+
+    def section(self, key: str) -> dict[str, Any]:
+        """Return a section of the values; one that is left out is empty."""
+        section = self.values.get(key, {})
+        if not isinstance(section, dict):
+            raise SettingsError(f"the preset's section '{key}' got {section!r}; write it as a table of settings")
+        return section
+
+
+def flattened(layers: Iterable[Layer]) -> dict[str, Any]:
+    """Return the values of layers, each laid over those before it."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values = merge(values, layer.values)
+    return values
+
+
+def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield values under dotted keys."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def origins(layers: Sequence[Layer]) -> dict[str, str]:
+    """Return where each value of some layers comes from, by its dotted key."""
+    return {key: layer.origin for layer in layers for key, _ in dotted(layer.values)}
+
+
+def method_values(
+    kind: type[Settings], shared: Sequence[Layer], own: Sequence[Layer]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the raw settings of a method and where each comes from.
+
+    Of what is shared by all methods it takes what it has; all else must be its own. A table that a later layer makes
+    one of another kind keeps of earlier ones what the new kind has too.
+    """
+    taken = [Layer(layer.origin, _suited(kind, layer.values)) for layer in shared]
+    layers = [*taken, *own]
+    values = flattened(layers)
+    last = {key: number for number, layer in enumerate(layers) for key, _ in dotted(layer.values)}
+    for name, field in kind.model_fields.items():
+        tables, table = tables_of(field), values.get(name)
+        if not tables or not isinstance(table, dict):
+            continue
+        chosen = tables.get(str(table.get(TAG, getattr(field.default, TAG))))
+        known = {key for each in tables.values() for key in each.model_fields}
+        chosen_in = last.get(f"{name}.{TAG}", 0)
+        for key in table.keys() - (chosen.model_fields.keys() if chosen else table.keys()):
+            said_in = last.get(f"{name}.{key}", len(layers))
+            if said_in < len(taken) or (key in known and said_in < chosen_in):
+                table.pop(key)
+    won = {key: layers[last[key]].origin for key, _ in dotted(values)}
+    return values, won
+
+
+def _suited(kind: type[Settings], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a method has of settings shared by all; a kind of head that it cannot have is left out."""
+    suited = {key: value for key, value in values.items() if key in kind.model_fields}
+    for key, value in suited.items():
+        tables = tables_of(kind.model_fields[key])
+        if tables and isinstance(value, dict) and str(value.get(TAG)) not in tables:
+            suited[key] = {name: each for name, each in value.items() if name != TAG}
+    return suited
