@@ -14,6 +14,7 @@ FOUNDATION = {
     "errors",
     "files",
     "hub",
+    "identity",
     "index",
     "locks",
     "plain",
@@ -61,7 +62,7 @@ FORBIDDEN = {
     "runner": {"classifier", "export", "testing", "cli", "learner", "serve"},
     "paper": {"classifier", "export", "testing", "cli", "runner", "learner", "serve"},
     "report": {
-        *FOUNDATION - {"errors", "files", "plain", "position", "record", "sealed", "upgrade"},
+        *FOUNDATION - {"errors", "files", "identity", "plain", "position", "record", "sealed", "upgrade"},
         *OUTER - {"report"},
         "sparse",
         "backbones",

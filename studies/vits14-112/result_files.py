@@ -15,10 +15,10 @@ from study import settings_hash, telling
 
 from clare.errors import RunError
 from clare.files import write_text
+from clare.identity import flatten
 from clare.metrics.bootstrap import Evaluations
 from clare.metrics.summary import summarise
 from clare.record import PhaseEvent, StartEvent, TaskEvent
-from clare.report.provenance import flatten
 from clare.report.record import RunRecord
 
 PATH_KEYS = ("data.root", "data.cache", "backbone.weights", "method.name")

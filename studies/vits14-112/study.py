@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from clare.errors import RunError, nearest
+from clare.identity import flatten, identity
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment, completed
-from clare.report.provenance import flatten
 
 HOME = Path(__file__).resolve().parent
 ROOT = HOME.parents[1]
 
 # These say where and how it was computed, or are told by the place of the file: no two rows differ in them.
-NEUTRAL = re.compile(
-    r"(engine\..*|data\.(root|store|cache)|stream\.evaluate_on|name|description|seed|overrides|method\.name)"
-)
+NEUTRAL = re.compile(r"(engine\..*|data\.root|stream\.evaluate_on|name|seed|method\.name)")
 PATHS = ("backbone.weights",)
 OF_QUADRATIC = {"method.head.own_share", "method.head.num_directions"}
 
@@ -79,7 +77,7 @@ class Study:
 
 def telling(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings on which figures depend, so that equal runs of two machines are seen to be equal."""
-    flat = flatten(settings)
+    flat = flatten(identity(settings))
     # Records of before say `strategy`, and what other heads than the quadratic one did not look at.
     idle = OF_QUADRATIC if flat.get("method.head.strategy", "quadratic") != "quadratic" else set()
     kept = {key: value for key, value in flat.items() if not NEUTRAL.fullmatch(key) and key not in idle}

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from fake_runs import diagnose, write_run
 
+from clare.identity import flatten
 from clare.metrics.summary import summarise
 from clare.report.groups import compare, group_runs
 from clare.report.page import write_page
-from clare.report.provenance import differing_keys, flatten, reproduce_command, shared_facts
+from clare.report.provenance import differing_keys, reproduce_command, shared_facts
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.standings import Failure, spread_percent
 from clare.report.tables import percent, points

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from clare.errors import RunError
 from clare.files import RESTORE, read_tensors, write_json, write_tensors
+from clare.identity import flatten, identity
 from clare.locks import LOCK, holding
 from clare.methods.state import Snapshot
 from clare.position import (
@@ -124,7 +125,7 @@ class RunFolder:
     def _check_preset(self, preset: dict[str, Any]) -> None:
         """Refuse to go on with settings other than those the run began with; one that came later had its default."""
         begun = completed(read_object(self.path / PRESET, RunError, RESTORE))
-        saved, came = (_settings(values) for values in (begun, preset))
+        saved, came = (flatten(identity(values)) for values in (begun, preset))
         different = sorted(key for key, _ in saved.items() ^ came.items())
         if different:
             # The method first, since its other settings follow from it.
@@ -297,16 +298,3 @@ def _counts(name: str, named: list[str]) -> bool:
     """Tell whether a file of a run counts: all do but those in checkpoint/ that its position does not name."""
     path = Path(name)
     return path.parent != Path(POSITION).parent or path.name in named
-
-
-def _settings(preset: dict[str, Any]) -> dict[str, str]:
-    """Return all settings under dotted keys; how they were written and where images are kept make no other run."""
-    values = _flatten({key: value for key, value in preset.items() if key not in ("overrides", "description")})
-    return {key: text for key, text in values.items() if key not in ("data.store", "data.cache")}
-
-
-def _flatten(value: Any, prefix: str = "") -> dict[str, str]:
-    """Return nested values under dotted keys, each as JSON text."""
-    if isinstance(value, dict) and value:
-        return {key: text for name, part in value.items() for key, text in _flatten(part, f"{prefix}{name}.").items()}
-    return {prefix.rstrip("."): json.dumps(value)}

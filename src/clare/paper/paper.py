@@ -7,8 +7,8 @@ from importlib.resources import files
 
 from pydantic import Field
 
+from clare.identity import flatten
 from clare.presets.schema import Experiment
-from clare.report.provenance import flatten
 from clare.settings import Settings
 
 DOCUMENT = "paper/paper.toml"

@@ -17,7 +17,6 @@ Place = tuple[str, str]
 
 RunsOf = dict[Place, list["Run"]]
 
-NOT_SETTINGS = {"overrides": True, "description": True, "data": {"store", "cache"}}
 """How settings were written and where images are kept make no other run."""
 
 
@@ -132,8 +131,7 @@ def _run(
 
 def digest(experiment: Experiment) -> str:
     """Return a short hash of all settings on which a run depends."""
-    values = experiment.model_dump(mode="json", exclude=NOT_SETTINGS)  # type: ignore[arg-type]
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(experiment.identity(), sort_keys=True).encode()).hexdigest()[:8]
 
 
 Score = tuple[float, float]

@@ -8,6 +8,7 @@ from clare.backbones.settings import BackboneSettings
 from clare.data.settings import DataSettings, StreamSettings, TransformSettings
 from clare.engine.settings import EngineSettings
 from clare.errors import ClareError
+from clare.identity import identity
 from clare.settings import Settings, build_settings
 from clare.upgrade import upgraded_experiment
 
@@ -45,6 +46,10 @@ class Experiment(Setup):
         from clare.methods import METHODS
 
         return METHODS.get(self.method_name).name
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings on which the run depends: experiments that agree in them are the same run."""
+        return identity(self.model_dump(mode="json"))
 
     def method_settings(self) -> "HeadOnlySettings":
         """Return the method's settings in their own type."""

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from clare.errors import RunError, nearest
+from clare.identity import identity
 from clare.metrics.bootstrap import STATISTICS, Interval, Pair, Statistic, paired_intervals
 from clare.metrics.summary import summarise
-from clare.report.provenance import flat_settings
 from clare.report.record import RunRecord
 
 DEFAULT_REFERENCE = "clare"
@@ -146,8 +146,8 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
     """Put together the runs that differ in their seed alone, in the order in which they first appear."""
     together: dict[str, list[RunRecord]] = {}
     for run in runs:
-        settings = {key: value for key, value in flat_settings(run).items() if key != "seed"}
-        together.setdefault(json.dumps([run.method, settings], sort_keys=True), []).append(run)
+        settings = {**identity(run.preset), "seed": None}
+        together.setdefault(json.dumps(settings, sort_keys=True), []).append(run)
     members: list[list[RunRecord]] = []
     for same in together.values():
         # A seed that comes twice is a repetition, which must not pass for a second seed.

@@ -1,10 +1,9 @@
 """Where figures come from: settings, environment and the command that repeats a run."""
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from clare.identity import flatten
 from clare.report.record import RunRecord
 
 # These repeat the run's label or its other settings, in words or as the user typed them.
@@ -14,17 +13,6 @@ NOT_SETTINGS = ("description", "overrides", "method.name")
 def flat_settings(run: RunRecord) -> dict[str, str]:
     """The settings of a run as dotted keys and JSON values."""
     return {key: value for key, value in flatten(run.preset).items() if key not in NOT_SETTINGS}
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested values as dotted keys and readable leaves."""
-    flat: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return flat
 
 
 def shared_facts(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -166,9 +166,8 @@ def _refuse_repetitions(points: Sequence[Point]) -> None:
     for point in points:
         if not point.experiments:
             continue
-        settings = point.experiments[0].model_dump(mode="json", exclude={"overrides"})
         label = " ".join([point.method, *(f"{key}={text_of(value)}" for key, value in point.values.items())])
-        other = seen.setdefault(json.dumps(settings, sort_keys=True), label)
+        other = seen.setdefault(json.dumps(point.experiments[0].identity(), sort_keys=True), label)
         if other is not label:
             same = "is listed twice" if other == label else f"is the same as '{other}'"
             raise SettingsError(f"'{label}' {same}; a setting counts once, so leave one out")

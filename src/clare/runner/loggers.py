@@ -15,11 +15,11 @@ from urllib.request import getproxies
 from clare.engine.context import Listener, Silence
 from clare.errors import RunError, SettingsError
 from clare.files import write_json
+from clare.identity import flatten
 from clare.metrics.accuracy import forgetting, matrix_from_rows
 from clare.position import RECORD
 from clare.presets.schema import Experiment
 from clare.record import PhaseEvent, TaskEvent, read_events
-from clare.report.provenance import flatten
 from clare.sealed import read_object, seal
 
 SECONDS_TO_CONNECT = 10
