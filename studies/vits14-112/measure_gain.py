@@ -68,10 +68,10 @@ class Trainer:
         self.values: torch.nn.Parameter = method.adapter.values  # type: ignore[union-attr,assignment]
         self.values.requires_grad_(True)
         num_classes = len(scene.stream.classes)
-        rows = torch.randn(num_classes, method.num_features, generator=generator_at(recipe.seed, "rows"))
+        rows = torch.randn(num_classes, method.head.num_features, generator=generator_at(recipe.seed, "rows"))
         self.rows = torch.nn.Parameter(F.normalize(rows, dim=1).to(self.device))
         self.task_of = scene.stream.task_of_class.to(self.device)
-        self.whitening = torch.eye(method.num_features, device=self.device)
+        self.whitening = torch.eye(method.head.num_features, device=self.device)
 
     def logits(self, images: Tensor) -> Tensor:
         """Return scaled cosines with the rows of all classes, of whitened features."""
@@ -205,7 +205,7 @@ def _one_after_another(
     trainer: Trainer, tasks: Sequence[Task], parts: Sequence[LabelledImages], recipe: Recipe
 ) -> None:
     """Train on task after task; statistics are kept where rows of old classes are needed."""
-    size = trainer.method.num_features
+    size = trainer.method.head.num_features
     statistics = Statistics(len(trainer.rows), size, trainer.device) if recipe.regime in ("seen", "replay") else None
     for task in tasks:
         own, trained = [parts[task.index]], trainer.task_of == task.index

@@ -20,6 +20,7 @@ from clare.engine.train import Place
 from clare.errors import ModelError, RunError
 from clare.heads.solved import SolvedHead
 from clare.methods.aper_adapter import Aper
+from clare.methods.base import bare_features
 from clare.model.folder import load_model
 from clare.report.record import RunRecord
 from clare.steps import Collect
@@ -64,7 +65,7 @@ def measure(run: RunRecord) -> dict[str, Any]:
         )
     method.to(scene.context.ranks.device)
     scores = {
-        "bare": log_posteriors(scene, method, method.bare_features),
+        "bare": log_posteriors(scene, method, lambda images: bare_features(method, images)),
         "tuned": log_posteriors(scene, method, method.tuned_features),
         "both": log_posteriors(scene, method, method.features),
     }
