@@ -151,7 +151,7 @@ def test_a_task_starts_from_a_silent_direction_and_equal_magnitudes(
 def test_more_than_twenty_tasks_and_what_each_costs(
     tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
 ) -> None:
-    method = make_sdlora(tiny_backbone(), epochs=1, head={"form": "cosine", "kind": "prototype"})
+    method = make_sdlora(tiny_backbone(), epochs=1, head={"kind": "prototype"})
     stored = []
     for task in tiny_stream(num_tasks=23, num_train=4, num_test=1).tasks:
         learn(context(), method, [task])
