@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 
 from clare.errors import SettingsError
 from clare.methods import METHODS
-from clare.settings import Settings, build_settings
+from clare.settings import Settings, build_settings, overlaid
 
 
 class Inner(Settings):
@@ -129,3 +129,63 @@ def test_a_number_or_a_word_is_named_once_with_all_that_it_takes(came: object, s
     assert message.startswith(f"the setting 'method.strength' got {came!r};")
     assert said in message
     assert message.endswith("or 'auto'")
+
+
+class Plain(Settings):
+    """A table of one kind."""
+
+    kind: Literal["plain"] = Field("plain", description="Which.")
+    scale: float = Field(1.0, gt=0, le=9, description="A factor.")
+
+
+class Curved(Plain):
+    """A table of another kind, with a setting of its own."""
+
+    kind: Literal["curved"] = Field("curved", description="Which.")  # type: ignore[assignment]
+    bend: float = Field(0.5, ge=0, le=1, description="How much.")
+
+
+class Tabled(Settings):
+    """Settings of which one is a table of two kinds."""
+
+    line: Plain | Curved = Field(Curved(scale=3.0), description="A table.")
+
+
+def line(**values: Any) -> Plain | Curved:
+    return build_settings(Tabled, {"line": values}, "method").line
+
+
+def test_a_table_is_of_the_kind_it_says_and_completed_from_the_default() -> None:
+    assert line() == line(kind="curved") == Curved(scale=3.0)
+    assert line(bend=0.25) == Curved(scale=3.0, bend=0.25)
+    assert line(kind="plain") == Plain(scale=3.0)
+    assert Tabled(line=Plain(scale=2.0)).line == Plain(scale=2.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kind": "curvd"}, "'method.line.kind' got 'curvd'; it is plain or curved (did you mean 'curved'?)"),
+        ({"kind": 3}, "'method.line.kind' got '3'; it is plain or curved"),
+        ({"kind": "plain", "bend": 0.3}, "'method.line.bend' got 0.3; it belongs to kind = curved, this is plain"),
+        ({"bend": 2}, "'method.line.bend' got 2; input should be less than or equal to 1"),
+        ({"scael": 2}, "no setting 'method.line.scael' (did you mean 'scale'?); allowed here: bend, kind, scale"),
+    ],
+)
+def test_a_wrong_table_is_answered_in_a_sentence(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        line(**values)
+    assert message in str(caught.value)
+
+
+def test_a_table_is_no_number() -> None:
+    with pytest.raises(SettingsError, match=r"'method\.line' got 3; it takes a table of settings"):
+        build_settings(Tabled, {"line": 3}, "method")
+
+
+def test_values_are_laid_over_others_and_another_kind_keeps_what_both_have() -> None:
+    base = {"line": {"kind": "curved", "bend": 0.1, "scale": 4.0}}
+    assert overlaid(Tabled, base, {"line": {"scale": 5.0}}) == {"line": {"kind": "curved", "bend": 0.1, "scale": 5.0}}
+    assert overlaid(Tabled, base, {"line": {"kind": "plain"}}) == {"line": {"kind": "plain", "scale": 4.0}}
+    # Nothing was said of the kind, so it was the default's.
+    assert overlaid(Tabled, {"line": {"bend": 0.1}}, {"line": {"kind": "plain"}}) == {"line": {"kind": "plain"}}

@@ -40,6 +40,7 @@ def run(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[
         ("learn --help", "--backbone"),
         ("presets", "cifar100-10x10"),
         ("presets quickdraw", '"dataset": "quickdraw"'),
+        ("presets quickdraw --explain", "preset quickdraw"),
         ("methods", "ranpac"),
         ("methods clare", "method.sparsity"),
         ("data quickdraw", "16,000 training"),

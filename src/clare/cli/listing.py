@@ -1,15 +1,18 @@
 """`clare presets` and `clare methods`; the package's own are read from its index, without their code."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from clare.index import IndexedMethod, IndexedSetting, read_index
+from clare.presets.explain import explain
 from clare.presets.load import backbone_names, make_experiment, make_setup, preset_names, read_backbone, read_preset
 from clare.registry import Registry, is_file_name
 from clare.settings import TAG, Settings, kinds_of, settings_of, tables_of
@@ -22,30 +25,40 @@ Leaf = tuple[str, FieldInfo, Any, str]
 FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections")
 
 
-def list_presets(console: Console, name: str | None, method: str | None) -> None:
-    """Print one line per preset, or all settings of one with a method."""
-    if name is None:
-        table = Table("preset", "what it is", box=None, pad_edge=False)
-        for preset in preset_names():
-            table.add_row(preset, str(read_preset(preset).get("description", "")))
-        table.add_row("\n[bold]backbones to lay over a preset[/]")
-        for backbone in backbone_names():
-            table.add_row(backbone, str(read_backbone(backbone).get("description", "")))
-        console.print(table)
-        console.print("\n`clare presets NAME` shows all settings of one; `clare train NAME` runs it.", highlight=False)
-        return
-    console.print_json(data=resolved(name, method))
+def list_presets(console: Console) -> None:
+    """Print one line per preset, and one per backbone to lay over it."""
+    table = Table("preset", "what it is", box=None, pad_edge=False)
+    for preset in preset_names():
+        table.add_row(preset, str(read_preset(preset).get("description", "")))
+    table.add_row("\n[bold]backbones to lay over a preset[/]")
+    for backbone in backbone_names():
+        table.add_row(backbone, str(read_backbone(backbone).get("description", "")))
+    console.print(table)
+    console.print("\n`clare presets NAME` shows all settings of one; `clare train NAME` runs it.", highlight=False)
 
 
-def resolved(preset: str, method: str | None = None) -> dict[str, Any]:
+def show_preset(console: Console, name: str, method: str | None, overrides: Sequence[str]) -> None:
+    """Print all settings of a preset."""
+    console.print_json(data=resolved(name, method, overrides))
+
+
+def explain_preset(console: Console, name: str, method: str | None, overrides: Sequence[str]) -> None:
+    """Print all settings of a preset, and which layer decided each of them."""
+    table = Table("setting", "value", "decided by", box=None, pad_edge=False)
+    for key, value, origin in explain(name, resolved(name, method, overrides), overrides):
+        table.add_row(key, escape(json.dumps(value, ensure_ascii=False)), escape(origin))
+    console.print(table)
+
+
+def resolved(preset: str, method: str | None = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Return all settings of a preset; what the method of one of the package's own comes to is in the index."""
     indexed = read_index()["presets"].get(preset)
-    if method is not None or indexed is None:
+    if method is not None or overrides or indexed is None:
         if method is not None:
             from clare.methods import METHODS
 
             METHODS.named(method)
-        return make_experiment(preset, method).model_dump(mode="json")
+        return make_experiment(preset, method, overrides).model_dump(mode="json")
     return {**make_setup(preset).model_dump(mode="json"), "method": indexed, "overrides": []}
 
 

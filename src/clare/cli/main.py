@@ -152,11 +152,21 @@ def presets(
         str | None,
         typer.Option(help="Show it with this method, a name or path/to/file.py:Class, not the preset's own."),
     ] = None,
+    backbone: Backbone = None,
+    set_: Overrides = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say of each setting what decided it: preset, overlay, command line.")
+    ] = False,
 ) -> None:
     """List the presets, or show one with every setting."""
-    from clare.cli.listing import list_presets
+    from clare.cli.listing import explain_preset, list_presets, show_preset
+    from clare.presets.load import with_backbone
 
-    list_presets(console, name, method)
+    if name is None:
+        list_presets(console)
+    else:
+        show = explain_preset if explain else show_preset
+        show(console, with_backbone(name, backbone), method, set_ or [])
 
 
 @app.command(rich_help_panel=EXPERIMENTS)

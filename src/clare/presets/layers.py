@@ -40,15 +40,8 @@ def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield prefix + key, value
 
 
-def origins(layers: Sequence[Layer]) -> dict[str, str]:
-    """Return where each value of some layers comes from, by its dotted key."""
-    return {key: layer.origin for layer in layers for key, _ in dotted(layer.values)}
-
-
-def method_values(
-    kind: type[Settings], shared: Sequence[Layer], own: Sequence[Layer]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the raw settings of a method and where each comes from.
+def method_values(kind: type[Settings], shared: Sequence[Layer], own: Sequence[Layer]) -> dict[str, Any]:
+    """Return the raw settings of a method.
 
     Of what is shared by all methods it takes what it has; all else must be its own. A table that a later layer makes
     one of another kind keeps of earlier ones what the new kind has too.
@@ -68,8 +61,7 @@ def method_values(
             said_in = last.get(f"{name}.{key}", len(layers))
             if said_in < len(taken) or (key in known and said_in < chosen_in):
                 table.pop(key)
-    won = {key: layers[last[key]].origin for key, _ in dotted(values)}
-    return values, won
+    return values
 
 
 def _suited(kind: type[Settings], values: Mapping[str, Any]) -> dict[str, Any]:

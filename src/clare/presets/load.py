@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from clare.backbones.settings import EMBEDDED, BackboneSettings
 from clare.data.settings import DATASETS
 from clare.errors import SettingsError, nearest
-from clare.presets.layers import Layer, flattened, method_values, origins
+from clare.presets.layers import Layer, flattened, method_values
 from clare.presets.schema import Experiment, Setup
 from clare.registry import is_file_name
 from clare.settings import Settings, build_settings, merge, tables_of
@@ -235,13 +235,6 @@ def make_experiment(
     preset: str, method: str | None = None, overrides: Iterable[str] = (), seed: int | None = None
 ) -> Experiment:
     """Resolve a preset with a method, overrides and a seed into an experiment; a file must have been named before."""
-    return explained(preset, method, overrides, seed)[0]
-
-
-def explained(
-    preset: str, method: str | None = None, overrides: Iterable[str] = (), seed: int | None = None
-) -> tuple[Experiment, dict[str, str]]:
-    """Return an experiment, and which layer decided each of its settings that has not its default."""
     from clare.methods import METHODS
 
     overrides = list(overrides)
@@ -260,12 +253,11 @@ def explained(
         asked["seed"] = seed
     command = Layer("command line", asked)
     own = [Layer(layer.origin, layer.section(name)) for layer in tables]
-    told, won = method_values(settings_type, shared, [*own, Layer(command.origin, command.section("method"))])
+    told = method_values(settings_type, shared, [*own, Layer(command.origin, command.section("method"))])
     settings = build_settings(settings_type, told, "method")
     rest = [Layer(layer.origin, _without(layer.values, *OF_METHODS)) for layer in (*layers, command)]
     resolved = {"name": name, **settings.model_dump(mode="json")}
-    experiment = build_settings(Experiment, {**flattened(rest), "method": resolved, "overrides": overrides}, "")
-    return experiment, {**origins(rest), **{f"method.{key}": origin for key, origin in won.items()}}
+    return build_settings(Experiment, {**flattened(rest), "method": resolved, "overrides": overrides}, "")
 
 
 def make_setup(preset: str, overrides: Iterable[str] = ()) -> Setup:
