@@ -19,7 +19,8 @@ def head_of(num_features: int, seed: int = 0, **settings: object) -> Head:
 
 def small(kind: str) -> dict[str, object]:
     """Return a head's settings with little to train or to project."""
-    own = {"aligned": {"align_epochs": 2, "align_samples": 8}, "ridge": {"num_projected": 64}}
+    alignment = {"align_epochs": 2, "align_samples": 8}
+    own = {"aligned": alignment, "realigned": alignment, "ridge": {"num_projected": 64}}
     return {"kind": kind, **own.get(kind, {})}
 
 

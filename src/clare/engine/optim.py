@@ -28,7 +28,8 @@ def rate_at(optimizer: Optimizer, epoch: float, epochs: int, num_batches: int = 
         least = optimizer.least_rate
         rate = least + scheduled_rate(base - least, optimizer.schedule, epoch, optimizer.turn or epochs)
         return float(rate * 0.1 ** sum(epoch >= milestone for milestone in optimizer.milestones))
-    step, warm_up = round(epoch * num_batches), optimizer.warm_up
+    # A task of few steps would be over before it had begun.
+    step, warm_up = round(epoch * num_batches), min(optimizer.warm_up, epochs * num_batches // 2)
     if step < warm_up:
         return base * (step + 1) / warm_up
     return scheduled_rate(base, optimizer.schedule, epoch - warm_up / num_batches, epochs - warm_up / num_batches)

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from clare.heads.statistics import class_means
+from clare.heads.statistics import class_means, unbiased_covariances
 
 Decay = Literal["none", "older", "newer"]
 """Which classes' means are drawn closer to zero: none, those of older tasks, or, as some code has it, of newer ones."""
@@ -16,16 +16,14 @@ LEAST = 0.9
 """Factor on the mean of a class that is as old, or as new, as can be."""
 
 
-def margin_logits(logits_BK: Tensor, labels_B: Tensor, margin: float) -> Tensor:
+def margin_logits(logits_BK: Tensor, labels_B: Tensor, margin: float | Tensor) -> Tensor:
     """Return logits of which the true one is lower by a margin: CosFace, where they are scaled cosines."""
     return logits_BK - margin * torch.nn.functional.one_hot(labels_B, logits_BK.shape[1]).to(logits_BK)
 
 
 def ridged_factors(sums: dict[str, Tensor], ridge: float) -> Tensor:
     """Return Cholesky factors (K, D, D) of the unbiased class covariances plus a ridge."""
-    counts, means = sums["count"][:, None, None], class_means(sums)
-    scatter = sums["outer"] - counts * means[:, :, None] * means[:, None, :]
-    covariance = scatter / (counts - 1).clamp(min=1)
+    covariance, means = unbiased_covariances(sums), class_means(sums)
     # What rounding takes from a covariance grows with the mean; where a ridge is smaller than that, it is no ridge.
     floor = (ridge + 1e-13 * means.square().sum(1))[:, None, None]
     identity = torch.eye(means.shape[1], dtype=covariance.dtype, device=covariance.device)

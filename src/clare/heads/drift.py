@@ -13,7 +13,10 @@ LEAST_WEIGHT = 1e-5
 """What an image counts that is far from a class, beside the one of an image in its middle."""
 
 Drift = dict[str, Tensor]
-"""`centre` (D) and `shift` (D): how a feature at the centre moves; `slope` (D, D): how that changes away from it."""
+"""`centre` (D) and `shift` (D): how a feature at the centre moves; `slope` (D, D): how that changes away from it.
+
+Or `moves` (K, D): how far each class mean moves, and nothing else does.
+"""
 
 
 def fit_drift_of_parts(before_BD: Tensor, after_BD: Tensor, labels_B: Tensor, size: int) -> Drift:
@@ -83,12 +86,16 @@ def _error(drift: Drift, before_BD: Tensor, after_BD: Tensor, labels_B: Tensor) 
 
 
 def moved(features_KD: Tensor, drift: Drift) -> Tensor:
-    """Return features where the drift takes them."""
+    """Return features, or class means, where the drift takes them."""
+    if "moves" in drift:
+        return features_KD + drift["moves"].to(features_KD)
     centre, shift, slope = (drift[key].to(features_KD) for key in ("centre", "shift", "slope"))
     return features_KD + shift + (features_KD - centre) @ slope
 
 
 def stretched(factors_KDD: Tensor, drift: Drift) -> Tensor:
     """Return roots of covariances as the drift leaves them; a root L stands for the covariance L Lᵀ."""
+    if "moves" in drift:
+        return factors_KDD.clone()
     slope = drift["slope"].to(factors_KDD)
     return factors_KDD + slope.T @ factors_KDD

@@ -5,6 +5,7 @@ from clare.heads.discriminant import DiscriminantSettings
 from clare.heads.head import TrainingSettings
 from clare.heads.prototype import PrototypeSettings
 from clare.heads.quadratic import QuadraticSettings
+from clare.heads.realigned import RealignedSettings
 from clare.heads.ridge import RidgeSettings
 from clare.heads.trained import TrainedSettings
 
@@ -36,6 +37,7 @@ AnyHead = (
     | DiscriminantAfterTraining
     | QuadraticAfterTraining
     | RidgeAfterTraining
+    | RealignedSettings
 )
 """For methods that train each task with rows of its own."""
 

@@ -24,6 +24,12 @@ def class_means(sums: dict[str, Tensor]) -> Tensor:
     return sums["sum"] / sums["count"][:, None]
 
 
+def unbiased_covariances(sums: dict[str, Tensor]) -> Tensor:
+    """Return the covariance of each class's features, shape (K, D, D); one image has none."""
+    counts, means = sums["count"][:, None, None], class_means(sums)
+    return (sums["outer"] - counts * means[:, :, None] * means[:, None, :]) / (counts - 1).clamp(min=1)
+
+
 def gaussian_factors(sums: dict[str, Tensor], shrinkage: float) -> Tensor:
     """Return Cholesky factors (K, D, D) of the class covariances, shrunk towards a multiple of the identity."""
     means = class_means(sums)

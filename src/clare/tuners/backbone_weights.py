@@ -16,14 +16,15 @@ class BackboneWeights(nn.Module):
         self.shapes = {name: parameter.shape for name, parameter in vit.named_parameters()}
         self.values = nn.Parameter(flat_weights(vit), requires_grad=False)
 
-    def features(self, vit: VisionTransformer, images: Tensor) -> Tensor:
-        """Return the features that the ViT, whose classifier is dropped, would have with these weights."""
-        features: Tensor = functional_call(vit, self.weights(), (images,))
+    def features(self, vit: VisionTransformer, images: Tensor, other: Tensor | None = None) -> Tensor:
+        """Return the features that the ViT, whose classifier is dropped, would have with these or other weights."""
+        features: Tensor = functional_call(vit, self.weights(other), (images,))
         return features
 
-    def weights(self) -> dict[str, Tensor]:
-        """Return the weights by their names in the ViT, split off the flat parameter at once."""
-        parts = torch.split(self.values, [math.prod(shape) for shape in self.shapes.values()])
+    def weights(self, other: Tensor | None = None) -> dict[str, Tensor]:
+        """Return these or other weights by their names in the ViT, split off a flat vector at once."""
+        values = self.values if other is None else other
+        parts = torch.split(values, [math.prod(shape) for shape in self.shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
 

@@ -1,0 +1,164 @@
+"""A head whose trained rows are trained again on drawn features, as SLCA began it and its successors do.
+
+Shapes: B samples, K classes so far, D features, W numbers in a row.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from clare.errors import ModelError
+from clare.heads.aligned import GaussianFeatures
+from clare.heads.alignment import Decay, decoupled, mean_factors, ridged_factors
+from clare.heads.drift import Drift, moved, stretched
+from clare.heads.head import FormSettings, Head, TrainingSettings
+from clare.heads.statistics import class_means, class_sums
+from clare.steps import Group, Learning, Phase, Sgd
+
+
+class RealignedSettings(FormSettings, TrainingSettings):
+    """The Gaussians, and the published recipe of training on them; what differs between methods are settings."""
+
+    kind: Literal["realigned"] = Field(
+        "realigned", description="Rows trained by the task, then all of them again on features drawn for each class."
+    )
+    align_epochs: int = Field(5, ge=1, le=1000, description="Epochs of training the rows again.")
+    align_samples: int = Field(256, ge=1, le=100_000, description="Features drawn per class and epoch, and per step.")
+    align_learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate of training the rows again.")
+    align_weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of training the rows again.")
+    align_turn: int = Field(
+        0, ge=0, le=1000, description="Epochs in which that rate falls to zero, to rise again; 0 means all of them."
+    )
+    align_ridge: float = Field(1e-3, ge=1e-12, le=1e6, description="What is added to the variances of a class.")
+    align_decay: Decay = Field(
+        "older", description="Whose means are drawn in by up to a tenth: nobody's, older tasks', or newer tasks'."
+    )
+    align_temperature: float = Field(
+        0.0,
+        ge=0,
+        le=1000,
+        description="What logits are divided by, after the mean norm of a task's logits; 0 scales them as in training.",
+    )
+    align_fade: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share by which features count for more with each task since, in logits, and drawn ones for less.",
+    )
+    restores: bool = Field(
+        False, description="Go on from rows as tasks trained them, not as they were trained again after the last one."
+    )
+
+    def make(self, num_features: int, seed: int) -> "RealignedHead":
+        """Return the head of so many features."""
+        return RealignedHead(num_features, self)
+
+
+class RealignedHead(Head):
+    """Rows, for each class a Gaussian and the number of its task, and the rows as tasks trained them."""
+
+    per_class = (*Head.per_class, "tasks", "trained")
+    settings: RealignedSettings
+    tasks: Tensor
+    trained: Tensor
+    keeps_classes = False
+
+    def __init__(self, num_features: int, settings: RealignedSettings) -> None:
+        super().__init__(num_features, settings)
+        self.register_buffer("tasks", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("trained", torch.zeros(0, self.row_size))
+
+    @property
+    def finished_form(self) -> str:
+        """How finished rows are applied to features; where features count by their class's age, only by this head."""
+        return super().finished_form if self.settings.align_fade == 0 else "realigned"
+
+    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_classes: int) -> dict[str, Tensor]:
+        """Return count, sum and sum of outer products per class."""
+        return class_sums(features, labels, weights, num_classes, outer=True)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the scores of all classes so far, shape (B, K), older ones of features that count for more."""
+        if self.settings.align_fade == 0 or not len(self.tasks):
+            return super().logits(features)
+        ages = (self.tasks.max() - self.tasks).to(self.rows.dtype)
+        # A bias does not grow with the features.
+        bias = self.rows[:, -1] if self.settings.form == "linear" else 0.0
+        return (self.scores(features, self.rows) - bias) * (1 + self.settings.align_fade * ages) + bias
+
+    def finish(self, num_new: int) -> Learning:
+        """Add the task's rows and Gaussians, and from the second task on train all rows on all Gaussians."""
+        sums = yield self.sweep(num_new)
+        if self.settings.restores:
+            self.rows.data.copy_(self.trained)
+        task = int(self.tasks.max()) + 1 if len(self.tasks) else 0
+        self.append(self.block.data[:num_new])
+        if self.settings.restores:
+            self.trained = self.rows.data.clone()
+        self.means = torch.cat([self.means, class_means(sums).to(self.means)])
+        factors = ridged_factors(sums, self.settings.align_ridge)
+        self.factors = torch.cat([self.factors, factors.to(self.factors)])
+        self.tasks = torch.cat([self.tasks, self.tasks.new_full((num_new,), task)])
+        if task > 0:
+            yield self._alignment()
+
+    def _alignment(self) -> Phase:
+        """Ask for a training of all rows on features drawn from the class Gaussians."""
+        settings = self.settings
+        means = self.means * mean_factors(self.tasks, settings.align_decay).to(self.means)[:, None]
+        ages = self.tasks.max() - self.tasks
+        return Phase(
+            "align",
+            settings.align_epochs,
+            [Group(self.rows)],
+            self.align_loss,
+            Sgd(settings.align_learning_rate, 0.9, settings.align_weight_decay, turn=settings.align_turn),
+            settings.align_samples,
+            FadedFeatures(means, self.factors, settings.align_samples, ages, settings.align_fade),
+        )
+
+    def align_loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Return each drawn feature's cross-entropy over all classes so far."""
+        logits = self.scores(features, self.rows)
+        temperature = self.settings.align_temperature
+        scaled = decoupled(logits, self.tasks, temperature) if temperature else self.scale * logits
+        return F.cross_entropy(scaled, labels, reduction="none")
+
+    def carry_over(self, drift: Drift) -> None:
+        """Move means and covariances to where a task's training took the features."""
+        self.means, self.factors = moved(self.means, drift), stretched(self.factors, drift)
+
+    def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
+        """Refuse: rows of classes that come again would have to be trained with the task that they came with."""
+        raise ModelError(
+            "this model's rows were trained on pictures that are gone, so more pictures cannot be added to them; "
+            "make models with head.kind = prototype, aligned, discriminant, quadratic or ridge for that"
+        )
+        yield
+
+    def resize(self, num_classes: int, block_size: int) -> None:
+        """Make room for saved rows and Gaussians before they are loaded."""
+        super().resize(num_classes, block_size)
+        self.means = self.means.new_zeros(num_classes, self.num_features)
+        self.factors = self.factors.new_zeros(num_classes, self.num_features, self.num_features)
+        self.tasks = self.tasks.new_zeros(num_classes)
+        self.trained = self.trained.new_zeros(num_classes if self.settings.restores else 0, self.row_size)
+
+
+class FadedFeatures(GaussianFeatures):
+    """Features drawn from one Gaussian per class, shorter the older the class; how much shorter is drawn as well."""
+
+    def __init__(self, means: Tensor, factors: Tensor, samples_per_class: int, ages: Tensor, fade: float) -> None:
+        super().__init__(means, factors, samples_per_class)
+        self.ages, self.fade = ages, fade
+
+    def begin_epoch(self, generator: torch.Generator) -> None:
+        """Draw the features of an epoch."""
+        super().begin_epoch(generator)
+        if self.fade > 0:
+            spread = 0.02 * (torch.rand(self.num_samples, generator=generator).to(self.features) - 0.5)
+            ages = self.ages.to(self.features).repeat_interleave(self.samples_per_class)
+            self.features = self.features / (1 + (self.fade + spread) * ages)[:, None]

@@ -1,0 +1,167 @@
+"""MoAL: a slow average of one adapter, an analytic head on random features, and old classes shown to it once more.
+
+Gao et al.: "Knowledge Memorization and Rumination for Pre-trained Model-based Class-Incremental Learning" (CVPR 2025).
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from clare.backbones.vit import Backbone
+from clare.heads.contrast import Contrast
+from clare.heads.drift import fit_drift_of_parts, moved
+from clare.heads.rumination import MoalHead, MoalHeadSettings, ruminated
+from clare.heads.trained import TrainedSettings
+from clare.methods.base import Method, ReadingSettings, bare_features, register
+from clare.methods.protocols import GrowsRoom, HasStructure, HasTinySettings, PlansTasks
+from clare.seeds import generator_at
+from clare.steps import Average, Collect, Group, Learning, Phase, Result, Sgd, Solve, TaskInfo
+from clare.tuners.adapter import AdapterSettings, FlatAdapter
+
+TUNING_HEAD = TrainedSettings(learnt_scale=True)
+"""The classifier that tasks train beside the adapter; it classifies nothing."""
+FIRST_SHARE = 0.9
+"""What the authors' code leaves of the first task's rows."""
+
+
+class MoalSettings(ReadingSettings):
+    """The authors' hyper-parameters on CIFAR-100."""
+
+    head: MoalHeadSettings = Field(MoalHeadSettings(), description="The classifier, which is solved, not trained.")
+    epochs: int = Field(80, ge=1, le=10_000, description="Epochs of training a task.")
+    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
+    learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
+    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
+    adapter: AdapterSettings = Field(AdapterSettings(), description="The shared adapter.")
+    keep: float = Field(
+        0.999, ge=0, lt=1, description="Share of the averaged adapter that an epoch of a later task leaves."
+    )
+    as_published: bool = Field(
+        False,
+        description="Do as the authors' code and not their text: scale down the first task's rows, and show new images "
+        "that are mistaken once more as well.",
+    )
+
+
+@register
+class Moal(Method, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
+    """One adapter, of which later tasks change little, and a regression that sees every image once or twice."""
+
+    name = "moal"
+    summary = "averages one adapter over tasks and solves a regression, in which old classes are shown once more"
+    family = "projections"
+    tiny: ClassVar[dict[str, Any]] = {"head": {"num_projected": 64}}
+    fixed_shapes = True
+    settings_type = MoalSettings
+    settings: MoalSettings
+    head: MoalHead
+    average: Tensor
+
+    def __init__(self, backbone: Backbone, settings: MoalSettings, seed: int) -> None:
+        super().__init__(backbone, settings, seed)
+        self.adapter = FlatAdapter(backbone.vit, settings.adapter, generator_at(seed, "adapter"), keeps_initial=False)
+        self.register_buffer("average", self.adapter.values.detach().clone(), persistent=False)
+        self.auxiliary = TUNING_HEAD.make(self.head.num_features, seed)
+        self.contrast = Contrast(self.auxiliary.row_size, "seen-trained")
+
+    def prepare(self, num_tasks: int | None, largest_task: int) -> None:
+        """Make room for the rows of all tasks where their number is known."""
+        self.auxiliary.reserve(largest_task)
+        self.contrast.reserve((num_tasks or 0) * largest_task)
+
+    @property
+    def room(self) -> int:
+        """Return how many rows of earlier classes there is room for, which grows where their number is unknown."""
+        return len(self.contrast.rows)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the features of the adapted backbone."""
+        with self.adapter.spread():
+            return bare_features(self, images)
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's cross-entropy over all classes so far, by rows that serve training alone."""
+        return self.contrast.loss(self.auxiliary, self.features(images), labels)
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Tune the adapter, memorise the task's images, and ruminate on the classes before."""
+        before = (yield Collect("features before", self.features)) if self.tasks else {}
+        yield from self._tune(task)
+        seen = yield Collect("features after", self.features)
+        features, labels, num_new = seen["values"], seen["labels"], len(task.classes)
+        means = torch.stack([features[labels == label].mean(0) for label in range(num_new)])
+        if before:
+            size = int(self.backbone.num_features)
+            drift = yield Solve("drift", lambda: fit_drift_of_parts(before["values"], features, labels, size))
+            self.head.means = moved(self.head.means, drift)
+        self.head.means = torch.cat([self.head.means, means.to(self.head.means)])
+        yield from self._memorise(task)
+        if before:
+            yield from self._ruminate(features, labels + len(self.classes))
+
+    def _tune(self, task: TaskInfo) -> Learning:
+        """Train the adapter beside rows of all classes so far; of a later task's values, take a little."""
+        settings, values = self.settings, self.adapter.values
+        self.auxiliary.open_block(len(task.classes), task.generator("rows"))
+        self.contrast.take(self.auxiliary)
+        self.average.copy_(values)
+        yield Phase(
+            "train",
+            settings.epochs,
+            [Group(values), *self.auxiliary.groups(), *self.contrast.groups()],
+            self.loss,
+            Sgd(settings.learning_rate, settings.momentum, settings.weight_decay),
+            settings.batch_size,
+            averages=(Average(values, self.average, settings.keep),) if self.tasks else (),
+        )
+        if self.tasks:
+            values.copy_(self.average)
+        self.contrast.give_back(self.auxiliary)
+        self.auxiliary.append(self.auxiliary.block.data[: len(task.classes)])
+
+    def _memorise(self, task: TaskInfo) -> Learning:
+        """Add the task's images, augmented as in training, and solve; the first task decides on the ridge."""
+        found = yield Collect("features to memorise", self.features, view="train")
+        features, labels, num_new = found["values"], found["labels"], len(task.classes)
+        self.head.add(features, labels, num_new)
+        order = torch.randperm(len(labels), generator=task.generator("split")).to(labels.device)
+        if not self.tasks:
+            if self.settings.as_published:
+                self.head.sums.mul_(FIRST_SHARE)
+            asked = self.settings.head.ridge
+            ridge = yield Solve(
+                "ridge",
+                lambda: {
+                    "ridge": torch.tensor(asked or self.head.choose_ridge(features[order], labels[order], num_new))
+                },
+            )
+            self.head.chosen.copy_(ridge["ridge"])
+        yield from self._solve()
+
+    def _ruminate(self, features: Tensor, labels: Tensor) -> Learning:
+        """Show the regression what features of earlier classes may be, where it mistakes them, and solve again."""
+        pseudo, classes = ruminated(features, labels, self.head.means, len(self.classes))
+        if self.settings.as_published:
+            pseudo, classes = torch.cat([features, pseudo]), torch.cat([labels, classes])
+        is_mistaken = self.head.mistaken(pseudo, classes)
+        self.head.show(pseudo[is_mistaken], classes[is_mistaken])
+        yield from self._solve()
+
+    def _solve(self) -> Learning:
+        """Make the rows of all classes anew."""
+
+        def solve() -> Result:
+            return {"rows": self.head.solve_at(float(self.head.chosen))[0]}
+
+        self.head.replace((yield Solve("rows", solve))["rows"])
+
+    def rebuild(self, structure: dict[str, Any]) -> None:
+        """Make room for the rows that serve training."""
+        self.auxiliary.resize(len(self.classes), int(structure["auxiliary_block"]))
+
+    def structure(self) -> dict[str, Any]:
+        """Return the size of the block of rows that serve training."""
+        return {"auxiliary_block": len(self.auxiliary.block)}

@@ -1,0 +1,86 @@
+"""SSIAT: one adapter tuned on task after task, and class statistics that follow the shift which that makes.
+
+Tan, Zhou, Xiang, Wang, Wu, Li: "Semantically-Shifted Incremental Adapter-Tuning is A Continual ViTransformer"
+(CVPR 2024).
+"""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from clare.heads.alignment import margin_logits
+from clare.heads.drift import kernel_moves
+from clare.heads.kinds import AnyHead
+from clare.heads.realigned import RealignedSettings
+from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
+from clare.methods.base import register
+from clare.methods.protocols import HasTinySettings
+from clare.steps import Collect, Group, Learning, Solve, TaskInfo, answered
+
+
+class SsiatSettings(AdaptedSettings):
+    """The authors' hyper-parameters on CIFAR-100 and ImageNet-R."""
+
+    head: AnyHead = Field(RealignedSettings(), description="The classifier.")
+    first_epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training the first task.")
+    epochs: int = Field(10, ge=1, le=10_000, description="Epochs of training a later task.")
+    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
+    learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
+    margin: float = Field(
+        0.0, ge=0, le=2, description="What the cosine of an image's own class must be larger by, in the loss."
+    )
+    shift_width: float = Field(
+        4.0, gt=0, le=1e6, description="Distance from a class mean up to which an image's move counts for it."
+    )
+    as_published: bool = Field(
+        False, description="Measure moves as the authors' code does, between two shuffled and augmented passes."
+    )
+
+
+@register
+class Ssiat(AdaptedMethod, HasTinySettings):
+    """The adapter of fine-tuning; what is known of earlier classes moves with the images at hand."""
+
+    name = "ssiat"
+    summary = (
+        "trains one adapter on task after task, moves old class means along, and trains all rows on drawn features"
+    )
+    family = "adapters"
+    tiny: ClassVar[dict[str, Any]] = {"first_epochs": 2, "head": {"align_epochs": 2, "align_samples": 8}}
+    fixed_shapes = True
+    settings_type = SsiatSettings
+    settings: SsiatSettings
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Train the whole adapter with fresh rows, let old classes follow, then finish the rows."""
+        settings = self.settings
+        self.head.open_block(len(task.classes), task.generator("rows"))
+        groups = [Group(self.adapter.values), *self.head.groups()]
+        if not (self.tasks and self.head.follows_drift):
+            yield self.phase("train", settings.epochs if self.tasks else settings.first_epochs, groups)
+            yield from self.head.finish(len(task.classes))
+            return
+        view: Literal["train", "test"] = "train" if settings.as_published else "test"
+        before = yield Collect("features before", self.features, view=view)
+        yield self.phase("train", settings.epochs, groups)
+        after = yield Collect("features after", self.features, view=view)
+        moves = yield Solve("shift", lambda: {"moves": self._moves(task, before["values"], after["values"])})
+        self.head.carry_over(moves)
+        finishing = self.head.finish(len(task.classes))
+        yield from finishing if settings.as_published else answered(finishing, after)
+
+    def _moves(self, task: TaskInfo, before: Tensor, after: Tensor) -> Tensor:
+        """Return how far each earlier class mean moves; as published, from one image to another."""
+        if self.settings.as_published:
+            after = after[torch.randperm(len(after), generator=task.generator("pairs")).to(after.device)]
+        means = self.head.means if len(self.head.means) else self.head.rows.data
+        return kernel_moves(self.head.seen(before), self.head.seen(after), means, self.settings.shift_width)
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's cross-entropy over the task's classes, with the margin taken off the true cosine."""
+        margin = self.settings.margin * self.head.block_scale
+        logits = margin_logits(self.head.block_logits(self.features(images)), labels, margin)
+        return F.cross_entropy(logits, labels, reduction="none")
