@@ -5,20 +5,23 @@ number, an environment, a folder and an end of its own. It is the child of the p
 """
 
 import array
+import atexit
 import ctypes
 import inspect
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import process as multiprocessing_process
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -171,7 +174,34 @@ def serve() -> dict[str, Any] | None:
     return fork_on_request(channel)
 
 
+def end(request: dict[str, Any]) -> NoReturn:
+    """Run what is asked for and end as the interpreter would, but for taking apart what was imported.
+
+    That takes nearly as long as the imports, and the memory that both processes share would be copied for it.
+    """
+    code = 0
+    try:
+        become(request)
+    except SystemExit as raised:
+        code = raised.code if isinstance(raised.code, int) else int(raised.code is not None)
+        if not isinstance(raised.code, int | None):
+            print(raised.code, file=sys.stderr)
+    except KeyboardInterrupt:
+        code = -signal.SIGINT
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code < 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code)
+
+
 if __name__ == "__main__":
     found = serve()
     if found is not None:
-        become(found)
+        end(found)
