@@ -28,7 +28,7 @@ def imported(package: Path) -> set[str]:
             clare.report,
             {
                 f"clare.{part}"
-                for part in ("errors", "files", "metrics", "plain", "position", "record", "report", "sealed")
+                for part in ("errors", "files", "metrics", "plain", "position", "record", "report", "sealed", "upgrade")
             },
         ),
     ],
