@@ -39,7 +39,7 @@ check: .venv/tested  ## Format, lint, types, and the rules that the source keeps
 	$(BIN)/ruff format --check src tests scripts benchmarks studies examples
 	$(BIN)/ruff check src tests scripts benchmarks studies examples
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --quiet tests/test_imports.py tests/test_repository.py tests/report/test_report_imports.py
+	$(BIN)/python -m pytest --quiet tests/test_imports.py tests/test_repository.py
 
 index: .venv/installed  ## Write src/clare/index.json, which the listing commands read in place of the code
 	$(BIN)/python scripts/write_index.py
