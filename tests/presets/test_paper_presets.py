@@ -84,6 +84,11 @@ def test_the_protocol_and_the_recipe_are_the_papers(name: str) -> None:
 PUBLISHED = [
     ("imagenet-r-50x4", "l2p", {"learning_rate": 0.001875, "batch_size": 32, "epochs": 10, "pull_weight": 0.1}),
     ("omnibenchmark1k-100x10", "dualprompt", {"learning_rate": 0.001, "batch_size": 24, "epochs": 10}),
+    (
+        "imagenet-r-50x4",
+        "dualprompt",
+        {"learning_rate": 0.005 * 24 / 256, "epochs": 50, "expert_length": 20, "pull_weight": 1.0, "clip_norm": 1.0},
+    ),
     ("imagenet-r-20x10", "coda-prompt", {"epochs": 50, "batch_size": 128, "learning_rate": 0.001}),
     ("imagenet-r-10x20", "ease", {"learning_rate": 0.05, "batch_size": 16, "epochs": 20, "weight_decay": 5e-3}),
     ("imagenet-a-50x4", "ease", {"learning_rate": 0.05, "batch_size": 32, "epochs": 20, "weight_decay": 5e-3}),
