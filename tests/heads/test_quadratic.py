@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from clare.heads import quadratic
 from clare.heads.drift import moved
 from clare.heads.quadratic import QuadraticHead, leading_root, quadratic_rows, quadratic_scores
 from clare.heads.scatter import discriminant_rows, shrunk_covariance
@@ -116,7 +117,7 @@ def test_features_without_any_variance_still_have_finite_rows() -> None:
     factors = torch.stack([leading_root(nothing, 2)] * NUM_CLASSES)
     rows = quadratic_rows(means, shrunk_covariance(means, nothing, 3, 0.1), factors, 0.1)
     assert bool(torch.isfinite(rows).all())
-    assert quadratic_scores(means.double(), rows).argmax(1).tolist() == [0, 1, 2]
+    assert quadratic_scores(means, rows).argmax(1).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("form", ["cosine", "linear"])
@@ -164,3 +165,29 @@ def test_saved_tensors_fit_a_head_that_was_made_anew() -> None:
     other.resize(NUM_CLASSES, len(head.block))
     other.load_state_dict(head.state_dict())
     assert torch.equal(other.logits(features), head.logits(features))
+
+
+def test_thousands_of_classes_are_taken_in_pieces_with_the_same_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(3)
+    labels = torch.randint(0, 7, (40,), generator=draw)
+    found = {"values": torch.randn(40, NUM_FEATURES, generator=draw) + labels[:, None], "labels": labels}
+
+    def rows() -> Tensor:
+        head = make_head()
+        head.add_classes(head.summed(found, 7))
+        return head.solve()
+
+    whole = rows()
+    monkeypatch.setattr(quadratic, "NUM_ROWS", 9)
+    monkeypatch.setattr(quadratic, "NUM_CLASSES", 2)
+    seen: list[int] = []
+    really = quadratic.scatter_sums
+
+    def scatter_sums(features: Tensor, own: Tensor, weights: Tensor, num_classes: int) -> dict[str, Tensor]:
+        seen.append(num_classes)
+        return really(features, own, weights, num_classes)
+
+    monkeypatch.setattr(quadratic, "scatter_sums", scatter_sums)
+    torch.testing.assert_close(rows(), whole, rtol=1e-4, atol=1e-4)
+    assert len(seen) == 5
+    assert max(seen) < 7, "a piece without samples of some classes makes room for all of them"

@@ -24,6 +24,8 @@ SPARE = 8
 """Directions that are sought beyond twice those that are asked for, so that these are found in few sweeps."""
 NUM_ROWS = 4096
 """Samples whose outer products are in memory at a time."""
+NUM_CLASSES = 512
+"""Classes whose rows are solved at a time, in double precision."""
 
 
 def leading_root(rows_ND: Tensor, num_directions: int) -> Tensor:
@@ -47,12 +49,21 @@ def quadratic_rows(means_KD: Tensor, covariance_DD: Tensor, factors_KDR: Tensor,
 
     A class's log posterior, but for a constant, is the first row's product plus half the sum of squares of the others.
     """
-    means, factors = means_KD.double(), factors_KDR.double()
-    num_classes, size, num_directions = factors.shape
     cholesky = torch.linalg.cholesky(covariance_DD)
-    ratio = own_share / (1 - own_share)
     # What all classes have in common is left out: it decides nothing, and would cost digits.
-    centre = means.mean(0)
+    centre = means_KD.double().mean(0)
+    pairs = zip(torch.split(means_KD, NUM_CLASSES), torch.split(factors_KDR, NUM_CLASSES), strict=True)
+    parts = [_rows_around(centre, means, cholesky, factors, own_share).to(means_KD) for means, factors in pairs]
+    return torch.cat(parts)
+
+
+def _rows_around(
+    centre_D: Tensor, means_KD: Tensor, cholesky_DD: Tensor, factors_KDR: Tensor, own_share: float
+) -> Tensor:
+    """Return the rows of some classes, in double precision."""
+    means, factors, centre, cholesky = means_KD.double(), factors_KDR.double(), centre_D, cholesky_DD
+    num_classes, size, num_directions = factors.shape
+    ratio = own_share / (1 - own_share)
     weights = torch.cholesky_solve((means - centre).T, cholesky).T / (1 - own_share)
     flat = factors.permute(1, 0, 2).reshape(size, num_classes * num_directions)
     solved = torch.cholesky_solve(flat, cholesky).view(size, num_classes, num_directions).permute(1, 2, 0)
@@ -75,8 +86,10 @@ def quadratic_scores(features_BD: Tensor, rows_KRW: Tensor) -> Tensor:
 
 def _apart(sums: dict[str, Tensor]) -> Iterator[Tensor]:
     """Return how far the samples of each class lie from its mean, class by class."""
-    for label, mean in enumerate(sample_means(sums)):
-        yield sums["values"][sums["labels"] == label].double() - mean
+    means, labels = sample_means(sums), sums["labels"]
+    own = torch.split(labels.argsort(stable=True), torch.bincount(labels, minlength=len(means)).tolist())
+    for places, mean in zip(own, means, strict=True):
+        yield sums["values"][places].double() - mean
 
 
 class QuadraticSettings(CovarianceSettings):
@@ -134,8 +147,17 @@ class QuadraticHead(DiscriminantHead):
     def summed(self, found: dict[str, Tensor], num_classes: int) -> dict[str, Tensor]:
         """Return count and sum per class, one sum of outer products, and the features with their labels."""
         pairs = zip(torch.split(found["values"], NUM_ROWS), torch.split(found["labels"], NUM_ROWS), strict=True)
-        parts = [scatter_sums(features, labels, torch.ones_like(labels), num_classes) for features, labels in pairs]
-        return {**found, **{name: torch.stack([part[name] for part in parts]).sum(0) for name in parts[0]}}
+        total: dict[str, Tensor] = {}
+        for features, labels in pairs:
+            # A few samples of thousands of classes: only those that are there take time and room.
+            present, own = labels.unique(return_inverse=True)
+            present = present if len(present) else labels.new_zeros(1)
+            part = scatter_sums(features, own, torch.ones_like(own), len(present))
+            for name in ("count", "sum"):
+                room = part[name].new_zeros(num_classes, *part[name].shape[1:])
+                total[name] = total.get(name, room).index_add(0, present, part[name])
+            total["outer"] = total["outer"] + part["outer"] if "outer" in total else part["outer"]
+        return {**found, **total}
 
     def add_classes(self, sums: dict[str, Tensor]) -> None:
         """Take over the sums of new classes."""
