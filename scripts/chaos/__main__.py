@@ -50,48 +50,46 @@ class Campaign:
         self.values: dict[str, Any] = {
             "promise": PROMISE,
             "seed": seed,
-            "commit": commit(),
             "versions": {name: version(name) for name in ("torch", "numpy", "pillow", "fastapi")},
             "python": platform.python_version(),
-            "counts": {},
-            "trials": {},
-            "details": {},
+            "parts": {},
             "broken": [],
-            "seconds": 0.0,
         }
         if out.exists():
             old = json.loads(out.read_text())
-            if (old["seed"], old["commit"]) == (seed, self.values["commit"]) and not old["broken"]:
+            if old["seed"] == seed and not old["broken"]:
                 self.values = old
 
     def run(self, name: str, wanted: int, folder: Path, world: Path) -> None:
         """Try one part until it has been tried as often as wanted."""
-        counts, trials = self.values["counts"], self.values["trials"]
-        if counts.get(name, 0) >= wanted:
+        parts, source = self.values["parts"], commit()
+        # What was begun with other source is begun anew, what was done with it stays and says so.
+        if name not in parts or (parts[name]["count"] < wanted and parts[name]["commit"] != source):
+            parts[name] = {"commit": source, "count": 0, "trials": 0, "kinds": {}, "seconds": 0.0}
+        kept = parts[name]
+        if kept["count"] >= wanted:
             return
         part = PARTS[name](world, folder / name.replace(" ", "-"))
         told = time.monotonic()
-        while counts.get(name, 0) < wanted:
+        while kept["count"] < wanted:
             started = time.monotonic()
-            number = trials.get(name, 0)
-            draw = random.Random(f"{self.values['seed']} {name} {number}")
+            draw = random.Random(f"{self.values['seed']} {name} {kept['trials']}")
             try:
-                kind, count = part.trial(draw, number)
+                kind, count = part.trial(draw, kept["trials"])
             except Exception as error:
-                self._break(name, number, error)
+                self._break(name, kept["trials"], error)
                 raise
-            trials[name], counts[name] = number + 1, counts.get(name, 0) + count
-            details = self.values["details"].setdefault(name, {})
-            details[kind] = details.get(kind, 0) + count
-            self.values["seconds"] = round(self.values["seconds"] + time.monotonic() - started, 1)
+            kept["trials"], kept["count"] = kept["trials"] + 1, kept["count"] + count
+            kept["kinds"][kind] = kept["kinds"].get(kind, 0) + count
+            kept["seconds"] = round(kept["seconds"] + time.monotonic() - started, 1)
             if time.monotonic() - told > SECONDS_BETWEEN_LINES:
                 told = time.monotonic()
                 self.save()
-                print(f"{name}: {counts[name]} of {wanted}", flush=True)
+                print(f"{name}: {kept['count']} of {wanted}", flush=True)
         if hasattr(part, "close"):
             part.close()
         self.save()
-        print(f"{name}: {counts[name]}, broken promises: 0", flush=True)
+        print(f"{name}: {kept['count']}, broken promises: 0", flush=True)
 
     def _break(self, name: str, number: int, error: Exception) -> None:
         """Keep what was found."""
@@ -138,7 +136,8 @@ def main() -> int:
         print(f"the folders of this trial are kept in {folder}", file=sys.stderr)
         return 1
     shutil.rmtree(folder)
-    print("; ".join(f"{name}: {count}" for name, count in campaign.values["counts"].items()) + "; broken promises: 0")
+    counts = {name: part["count"] for name, part in campaign.values["parts"].items()}
+    print("; ".join(f"{name}: {count}" for name, count in counts.items()) + "; broken promises: 0")
     return 0
 
 

@@ -150,8 +150,9 @@ class QuadraticHead(DiscriminantHead):
         total: dict[str, Tensor] = {}
         for features, labels in pairs:
             # A few samples of thousands of classes: only those that are there take time and room.
-            present, own = labels.unique(return_inverse=True)
-            present = present if len(present) else labels.new_zeros(1)
+            there = torch.bincount(labels, minlength=num_classes) > 0
+            present = there.nonzero().squeeze(1) if len(labels) else labels.new_zeros(1)
+            own = torch.searchsorted(present, labels)
             part = scatter_sums(features, own, torch.ones_like(own), len(present))
             for name in ("count", "sum"):
                 room = part[name].new_zeros(num_classes, *part[name].shape[1:])
