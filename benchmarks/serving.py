@@ -29,7 +29,7 @@ from machine import device_name, find_device, versions, write_json
 from PIL import Image
 from serving_load import HOST
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier
 from clare.cli.serve import listen, settled, share_threads
 from clare.data.sources import DataSettings, load_dataset
 from clare.serve.app import make_app
@@ -49,10 +49,10 @@ def make_model(folder: Path) -> None:
     for label, name in enumerate(data.classes[:NUM_CLASSES]):
         chosen = (data.train.labels == label).nonzero().squeeze(1)[:IMAGES_PER_CLASS]
         examples[name] = [image[0].numpy() for image in data.train.batch(chosen)[0].pixels]
-    TaughtModel.create(folder, method="clare").teach(examples, mode="quick")
+    Classifier(folder, method="clare").learn(examples, mode="quick")
 
 
-def make_images(model: TaughtModel) -> list[bytes]:
+def make_images(model: Classifier) -> list[bytes]:
     """Return encoded test images: drawings as PNG for the drawing model, noise of the right size as JPEG otherwise."""
     if model.is_drawing_model:
         data = load_dataset(DataSettings(dataset="quickdraw", channels=1))
@@ -70,12 +70,12 @@ def _encoded(image: np.ndarray[Any, np.dtype[np.uint8]], kind: str) -> bytes:
     return file.getvalue()
 
 
-def measure_loop(model: TaughtModel, images: list[bytes], batch_size: int, seconds: float) -> float:
+def measure_loop(model: Classifier, images: list[bytes], batch_size: int, seconds: float) -> float:
     """Return images per second of a loop that decodes and predicts batch by batch."""
     num_images, started = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - started) < seconds:
         first = num_images % len(images)
-        num_images += len(model.predict(images[first : first + batch_size]))
+        num_images += len(model.guess(images[first : first + batch_size]))
     return num_images / elapsed
 
 
@@ -87,7 +87,7 @@ def run_load(port: int, folder: Path, num_connections: int, seconds: float) -> d
 
 
 @contextmanager
-def serving(model: TaughtModel, limits: Limits) -> Iterator[int]:
+def serving(model: Classifier, limits: Limits) -> Iterator[int]:
     """Serve a model that is open already from this process, and give the port."""
     options = Options(model.path, lambda path: model, (sys.executable,), limits=limits)
     with settled(), listen(HOST, 0) as listener:
@@ -118,7 +118,7 @@ def measure_start(folder: Path, image: bytes) -> float:
 def measure(folder: Path, scratch: Path, num_connections: int, seconds: float) -> dict[str, Any]:
     """Measure the loop and the service in turns, so that both see the same machine."""
     limits = Limits()
-    model = TaughtModel.open(folder)
+    model = Classifier(folder)
     images = make_images(model)
     for number, image in enumerate(images):
         (scratch / f"{number:04d}").write_bytes(image)

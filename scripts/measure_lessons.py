@@ -24,7 +24,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier
 from clare.data.folders import image_paths, subfolders
 from clare.data.settings import DataSettings
 from clare.data.sources import load_dataset
@@ -86,12 +86,12 @@ def in_lessons(classes: Sequence[str], num_classes: int, num_lessons: int, order
     return [[classes[place] for place in drawn[start : start + size]] for start in range(0, size * num_lessons, size)]
 
 
-def answers(model: TaughtModel, tests: Mapping[str, Sequence[Any]]) -> list[tuple[str, list[str]]]:
+def answers(model: Classifier, tests: Mapping[str, Sequence[Any]]) -> list[tuple[str, list[str]]]:
     """Return for each test picture its class, and all known classes from the likeliest to the least."""
     reader = model.reader()
     images = [(name, reader.image(image)) for name in tests for image in tests[name]]
-    guesses = model.predict_pixels([image for _, image in images], top=len(model.classes))
-    return [(name, list(guess.names)) for (name, _), guess in zip(images, guesses, strict=True)]
+    guesses = model.guess_pixels([name for name, _ in images], [image for _, image in images], top=len(model.classes))
+    return [(name, [each.name for each in guess.guesses]) for (name, _), guess in zip(images, guesses, strict=True)]
 
 
 def share_right(found: Sequence[tuple[str, list[str]]], of: Sequence[str], among: Sequence[str] | None = None) -> float:
@@ -112,11 +112,11 @@ def teach(choice: Mapping[str, Any], given: argparse.Namespace, lessons: list[li
     after: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         kind = {key: choice[key] for key in ("method",) if key in choice}
-        model = TaughtModel.create(Path(folder) / "model", backbone, settings=settings, device=given.device, **kind)
+        model = Classifier(Path(folder) / "model", backbone=backbone, settings=settings, device=given.device, **kind)
         known: list[str] = []
         for lesson in lessons:
             started = time.perf_counter()
-            change = model.teach({name: train[name] for name in lesson}, mode=cast(Mode, choice.get("mode", "learn")))
+            change = model.learn({name: train[name] for name in lesson}, mode=cast(Mode, choice.get("mode", "learn")))
             seconds = time.perf_counter() - started
             earlier, known = known, [*known, *lesson]
             found = answers(model, {name: test[name] for name in known})
@@ -133,8 +133,11 @@ def teach(choice: Mapping[str, Any], given: argparse.Namespace, lessons: list[li
             after.append(values)
             print(json.dumps({"choice": given.choice, "order": given.order, **values}), flush=True)
         num_bytes = sum(path.stat().st_size for path in (Path(folder) / "model").glob("tensors-*"))
-        facts = {"method": model.method.name, "settings": model.method.settings.model_dump(mode="json")}
-        facts |= {"transforms": model.transforms.model_dump(mode="json"), "backbone_hash": model.backbone_hash}
+        facts = {"method": model.parts.method.name, "settings": model.parts.method.settings.model_dump(mode="json")}
+        facts |= {
+            "transforms": model.parts.transforms.model_dump(mode="json"),
+            "backbone_hash": model.parts.backbone.fingerprint,
+        }
     return {**facts, "num_bytes": num_bytes, "after": after, **falls(after)}
 
 

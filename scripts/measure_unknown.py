@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from clare.classifier.certainty import calibration_error
+from clare.classifier.classifier import Classifier
 from clare.classifier.defaults import DEFAULT_METHOD
-from clare.classifier.taught import TaughtModel
 from clare.data.images import Pixels
 from clare.data.sources import Dataset, DataSettings, load_dataset
 from clare.data.store import LabelledImages
@@ -50,13 +50,13 @@ def area_under_curve(known: torch.Tensor, unknown: torch.Tensor) -> float:
     return float(higher.mean())
 
 
-def certainties(model: TaughtModel, images: list[Pixels], labels: list[str]) -> dict[str, Any]:
+def certainties(model: Classifier, images: list[Pixels], labels: list[str]) -> dict[str, Any]:
     """Return how sure answers are and how far that is from how often they are right, before and after the fit."""
-    guesses = model.predict(images, top=len(model.classes))
-    fitted = torch.tensor([guess.probabilities for guess in guesses], dtype=torch.float64)
+    guesses = model.guess(images, top=len(model.classes))
+    fitted = torch.tensor([[each.probability for each in guess.guesses] for guess in guesses], dtype=torch.float64)
     # The factor on logits is a power of probabilities.
-    own = fitted.pow(float(model.method.head.scale) / model.scale)
-    is_right = torch.tensor([guess.names[0] == label for guess, label in zip(guesses, labels, strict=True)])
+    own = fitted.pow(float(model.parts.method.head.scale) / model.scale)
+    is_right = torch.tensor([guess.guesses[0].name == label for guess, label in zip(guesses, labels, strict=True)])
     found = {}
     for name, values in (("own", own / own.sum(1, keepdim=True)), ("fitted", fitted)):
         best = values[:, 0]
@@ -70,15 +70,15 @@ def measure(
     """Teach classes task by task, and score test drawings of these and of others."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {} if head is None else {"head": {"kind": head}}
-        model = TaughtModel.create(Path(folder) / "model", None, method, settings, device="cpu")
+        model = Classifier(Path(folder) / "model", backbone=None, method=method, settings=settings, device="cpu")
         for start in range(0, num_classes, CLASSES_PER_TASK):
             task = order[start : start + CLASSES_PER_TASK]
             lesson = {dataset.classes[label]: drawings(dataset.train, label)[:DRAWINGS_PER_CLASS] for label in task}
-            model.teach(lesson, mode=mode)
+            model.learn(lesson, mode=mode)
         parts = []
         for labels in (order[:num_classes], order[-NUM_STRANGERS:]):
             images = [image for label in labels for image in drawings(dataset.test, label)]
-            parts.append(torch.tensor([guess.unknown for guess in model.predict(images, top=1)]))
+            parts.append(torch.tensor([guess.unknown for guess in model.guess(images, top=1)]))
         known, unknown = parts
         taught = {dataset.classes[label]: drawings(dataset.test, label) for label in order[:num_classes]}
         taught_drawings = (
@@ -90,7 +90,7 @@ def measure(
             "num_classes": num_classes,
             "method": method,
             "mode": mode,
-            "head": model.method.settings.head.kind,
+            "head": model.parts.method.settings.head.kind,
             "threshold": model.threshold,
             "num_known": len(known),
             "num_unknown": len(unknown),

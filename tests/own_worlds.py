@@ -8,9 +8,10 @@ import torch
 from PIL import Image
 
 from clare.backbones.vit import BackboneSettings, build_embedded
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier, load
 from clare.data.images import Pixels
 from clare.files import write_tensors
+from clare.model.records import Answer
 
 SIZES = {"embed_dim": 24, "depth": 2, "num_heads": 2}
 FAST: dict[str, Any] = {
@@ -52,18 +53,20 @@ def write_pictures(folder: Path, *classes: str, number: int = 10, seed: int = 0)
     return folder
 
 
-def new_model(folder: Path, method: str = "clare", **settings: Any) -> TaughtModel:
+def new_model(folder: Path, method: str = "clare", **settings: Any) -> Classifier:
     """Make an empty model on the tiny backbone, which trains for a moment only."""
     fast = {key: value for key, value in FAST.items() if method in ("clare", "finetune") and key != "probe_epochs"}
     fast |= {"probe_epochs": 1} if method == "clare" else {}
-    return TaughtModel.create(folder / "model", tiny_weights(folder), method, {**fast, **settings}, device="cpu")
+    made = Classifier(backbone=tiny_weights(folder), method=method, settings={**fast, **settings}, device="cpu")
+    made.save(folder / "model")
+    return load(folder / "model", device="cpu")
 
 
-def taught_model(folder: Path, method: str = "clare", **settings: Any) -> TaughtModel:
+def taught_model(folder: Path, method: str = "clare", **settings: Any) -> Classifier:
     """Make a model that knows cat and dog, and then bus and van."""
     model = new_model(folder, method, **settings)
-    model.teach(drawings("cat", "dog"))
-    model.teach(drawings("bus", "van"))
+    model.learn(drawings("cat", "dog"))
+    model.learn(drawings("bus", "van"))
     return model
 
 
@@ -72,6 +75,11 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def answers(model: TaughtModel) -> list[Any]:
+def odds(answer: Answer) -> dict[str, float]:
+    """Return the probabilities of an answer by name."""
+    return {guess.name: guess.probability for guess in answer.guesses}
+
+
+def answers(model: Classifier) -> list[Any]:
     """Return what a model says to some pictures, to the last bit."""
-    return model.predict([image for images in drawings("cat", "van", seed=5).values() for image in images], top=9)
+    return model.guess([image for images in drawings("cat", "van", seed=5).values() for image in images], top=9)

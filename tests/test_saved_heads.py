@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own_worlds import drawings
+from own_worlds import drawings, odds
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import load
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.presets.load import make_experiment
@@ -46,19 +46,19 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def answers(model: Any) -> list[dict[str, float]]:
     """Return the probability of every class for two pictures of each."""
     asked = [image for images in drawings("cat", "dog", "bus", "van", number=2, seed=5).values() for image in images]
-    return [dict(zip(answer.names, answer.probabilities, strict=True)) for answer in model.predict(asked, top=9)]
+    return [odds(answer) for answer in model.guess(asked, top=9)]
 
 
 @pytest.mark.usefixtures("saved")
 @pytest.mark.parametrize("name", EXPECTED["models"])
 def test_a_model_answers_as_it_did_and_learns_on(name: str) -> None:
-    model = TaughtModel.open(f"models/{name}", device="cpu")
+    model = load(f"models/{name}", device="cpu")
     assert answers(model) == [pytest.approx(answer, abs=1e-5) for answer in EXPECTED["models"][name]]
-    model.teach(drawings("sun", "axe"))
-    again = TaughtModel.open(f"models/{name}", device="cpu")
+    model.learn(drawings("sun", "axe"))
+    again = load(f"models/{name}", device="cpu")
     assert answers(again) == answers(model)
     again.undo()
-    found = answers(TaughtModel.open(f"models/{name}", device="cpu"))
+    found = answers(load(f"models/{name}", device="cpu"))
     assert found == [pytest.approx(answer, abs=1e-5) for answer in EXPECTED["models"][name]]
 
 

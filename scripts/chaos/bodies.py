@@ -24,12 +24,12 @@ class Bodies:
         """Start the server."""
         from fastapi.testclient import TestClient
 
-        from clare.classifier.taught import TaughtModel
+        from clare.classifier.classifier import load
         from clare.serve.app import make_app
         from clare.serve.service import Options
 
         self.world = world
-        model = TaughtModel.open(world / "model", device="cpu")
+        model = load(world / "model", device="cpu")
         options = Options(world / "model", lambda path: model, ("/bin/true",))
         self.client = TestClient(make_app(options), raise_server_exceptions=False)
         self.client.__enter__()

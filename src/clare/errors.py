@@ -14,7 +14,7 @@ class SettingsError(ClareError):
     """A setting, preset or method name that does not exist or is out of bounds."""
 
 
-class DataError(ClareError):
+class DataError(ClareError, ValueError):
     """Images, labels or folders that cannot be used as they are."""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from stroke_reference import DRAWINGS
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -29,8 +29,8 @@ def model_path(tmp_path: Path) -> Path:
     with resources.files("clare.data").joinpath("embedded/quickdraw.npz").open("rb") as file:
         archive = np.load(file, allow_pickle=False)
         images, names = archive["images"], archive["classes"].tolist()
-    model = TaughtModel.create(tmp_path / "drawings", device="cpu")
-    model.teach({name: list(images[names.index(name), 40:80]) for name in KNOWN})
+    model = Classifier(tmp_path / "drawings", device="cpu")
+    model.learn({name: list(images[names.index(name), 40:80]) for name in KNOWN})
     return tmp_path / "drawings"
 
 

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from own_worlds import drawings, new_model, tiny_weights
+from own_worlds import drawings, new_model, odds, tiny_weights
 from torch import Tensor
 
 from clare.classifier import teaching
+from clare.classifier.classifier import Classifier, load
 from clare.classifier.defaults import DEFAULT_METHOD
 from clare.classifier.measure import fall_in_words, fallen
 from clare.classifier.memory import BYTES_PER_CLASS, MAX_HELD_BACK, MIN_HELD_BACK, Memory, num_held
-from clare.classifier.taught import TaughtModel
 from clare.data.images import Pixels
 from clare.engine.context import Silence
 from clare.methods.protocols import CachesFeatures
@@ -30,12 +30,12 @@ class Ear(Silence):
         self.notices.append(text)
 
 
-def features(model: TaughtModel, images: list[Pixels]) -> Tensor:
+def features(model: Classifier, images: list[Pixels]) -> Tensor:
     """Return the features of pictures as the model is now."""
-    return teaching.features_of(model._context, model.method, read(model, images))
+    return teaching.features_of(model.parts.context, model.parts.method, read(model, images))
 
 
-def read(model: TaughtModel, images: list[Pixels]) -> list[Pixels]:
+def read(model: Classifier, images: list[Pixels]) -> list[Pixels]:
     """Return pictures as the model reads them."""
     return [model.reader().image(image) for image in images]
 
@@ -46,41 +46,40 @@ def counts(correct: int, number: int = 10) -> dict[str, Any]:
 
 
 def test_the_default_trains_nothing(tmp_path: Path) -> None:
-    model = TaughtModel.create(tmp_path / "model", tiny_weights(tmp_path), device="cpu")
-    assert (model.method.name, isinstance(model.method, CachesFeatures)) == (DEFAULT_METHOD, True)
+    model = Classifier(tmp_path / "model", backbone=tiny_weights(tmp_path), device="cpu")
+    assert (model.parts.method.name, isinstance(model.parts.method, CachesFeatures)) == (DEFAULT_METHOD, True)
     assert model.capacity is None
     held = drawings("cat", "dog")
-    model.teach(held)
+    model.learn(held)
     before = features(model, held["cat"])
-    model.teach(drawings("bus", "van"))
+    model.learn(drawings("bus", "van"))
     assert torch.equal(features(model, held["cat"]), before)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_by_default_lessons_and_all_classes_at_once_end_alike(tmp_path: Path, at_once: bool) -> None:
     pictures = drawings("cat", "dog", "bus", "van")
-    model = TaughtModel.create(tmp_path / "model", tiny_weights(tmp_path), device="cpu")
+    model = Classifier(tmp_path / "model", backbone=tiny_weights(tmp_path), device="cpu")
     names = list(pictures)
     for lesson in [names] if at_once else [names[:2], names[2:]]:
-        model.teach({name: pictures[name] for name in lesson})
+        model.learn({name: pictures[name] for name in lesson})
     asked = [image for images in drawings(*names, number=3, seed=5).values() for image in images]
-    other = TaughtModel.create(tmp_path / "other", tiny_weights(tmp_path), device="cpu")
-    other.teach(pictures)
-    for one, two in zip(model.predict(asked, top=4), other.predict(asked, top=4), strict=True):
-        assert one.names == two.names
-        assert one.probabilities == pytest.approx(two.probabilities, abs=1e-4)
+    other = Classifier(tmp_path / "other", backbone=tiny_weights(tmp_path), device="cpu")
+    other.learn(pictures)
+    for one, two in zip(model.guess(asked, top=4), other.guess(asked, top=4), strict=True):
+        assert odds(one) == pytest.approx(odds(two), abs=1e-4)
 
 
 @pytest.mark.parametrize(("method", "mode"), [("linear", "learn"), ("clare", "quick")])
 def test_earlier_classes_are_measured_again(tmp_path: Path, method: str, mode: Any) -> None:
     model = new_model(tmp_path, method) if method == "clare" else default_model(tmp_path)
     first = model.reader().to_teach(drawings("cat", "dog"))
-    model.teach(first, mode=mode)
-    model.teach(drawings("bus", "van"), mode=mode)
+    model.learn(first, mode=mode)
+    model.learn(drawings("bus", "van"), mode=mode)
     flat = [image for images in first.held_back.values() for image in images]
-    guesses = model.predict_pixels(flat, top=1)
+    guesses = model.guess_pixels([""] * len(flat), flat, top=1)
     given = [name for name, images in first.held_back.items() for _ in images]
-    right = [guess.names[0] == name for guess, name in zip(guesses, given, strict=True)]
+    right = [guess.guesses[0].name == name for guess, name in zip(guesses, given, strict=True)]
     for name in ("cat", "dog"):
         report = model.reports[name]
         own = [hit for hit, other in zip(right, given, strict=True) if other == name]
@@ -90,9 +89,9 @@ def test_earlier_classes_are_measured_again(tmp_path: Path, method: str, mode: A
     assert not any(report.is_estimate for report in model.reports.values())
 
 
-def default_model(folder: Path) -> TaughtModel:
+def default_model(folder: Path) -> Classifier:
     """Make an empty model as `clare learn` does."""
-    return TaughtModel.create(folder / "model", tiny_weights(folder), device="cpu")
+    return Classifier(folder / "model", backbone=tiny_weights(folder), device="cpu")
 
 
 def test_where_an_adapter_moved_earlier_classes_are_estimated_and_marked(
@@ -107,10 +106,10 @@ def test_where_an_adapter_moved_earlier_classes_are_estimated_and_marked(
     monkeypatch.setattr(teaching, "teach_task", move)
     model = new_model(tmp_path)
     pictures = model.reader().to_teach(drawings("cat", "dog", number=20))
-    model.teach(pictures)
-    before = model._memory.held.clone()
+    model.learn(pictures)
+    before = model._state.memory.held.clone()
     assert not any(report.is_estimate for report in model.reports.values())
-    model.teach(drawings("bus", "van", number=20))
+    model.learn(drawings("bus", "van", number=20))
     assert {name: report.is_estimate for name, report in model.reports.items()} == {
         "cat": True,
         "dog": True,
@@ -118,18 +117,18 @@ def test_where_an_adapter_moved_earlier_classes_are_estimated_and_marked(
         "van": False,
     }
     flat = [image for images in pictures.held_back.values() for image in images]
-    truth = teaching.features_of(model._context, model.method, flat)
-    followed = model._memory.held[: len(flat)]
+    truth = teaching.features_of(model.parts.context, model.parts.method, flat)
+    followed = model._state.memory.held[: len(flat)]
     assert float((before - truth).norm()) > 1e-3
     assert float((followed - truth).norm()) < 0.8 * float((before - truth).norm())
-    assert TaughtModel.open(model.path, device="cpu").reports == model.reports
+    assert load(model.path, device="cpu").reports == model.reports
 
 
 def test_a_fall_of_more_than_ten_points_is_told_with_the_way_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, ear = default_model(tmp_path), Ear()
-    model.teach(drawings("cat", "dog", number=20), listener=ear)
+    model.learn(drawings("cat", "dog", number=20), listener=ear)
     assert model.history[-1].report["fallen"] == {}
 
     def forget(context: Any, method: Any, classes: tuple[str, ...], images: Any) -> None:
@@ -139,7 +138,7 @@ def test_a_fall_of_more_than_ten_points_is_told_with_the_way_back(
 
     learnt = teaching.teach_task
     monkeypatch.setattr(teaching, "teach_task", forget)
-    change = model.teach(drawings("bus", "van", number=20), listener=ear)
+    change = model.learn(drawings("bus", "van", number=20), listener=ear)
     assert change.report["fallen"] == {"cat": {"before": 4, "after": 0, "num_held_back": 4}}
     (notice,) = ear.notices
     assert "'cat' 4 before and 0 now of 4" in notice
@@ -157,7 +156,7 @@ def test_falls_are_told_from_more_than_ten_points_on() -> None:
         "c": {"before": 5, "after": 2, "num_held_back": 20},
     }
     many = {f"class {place}": {"before": 4, "after": 0, "num_held_back": 4} for place in range(10)}
-    words = fall_in_words(many, Path("my model"))
+    words = fall_in_words(many, "clare undo 'my model'")
     assert "and 2 more classes" in words
     assert "clare undo 'my model'" in words
 
@@ -173,11 +172,11 @@ def test_what_is_kept_of_a_class_is_bounded() -> None:
 
 def test_a_model_answers_alike_before_and_after_it_is_saved(tmp_path: Path) -> None:
     model = default_model(tmp_path)
-    model.teach(drawings("cat", "dog"))
-    model.teach(drawings("bus", "van"))
-    again = TaughtModel.open(model.path, device="cpu")
+    model.learn(drawings("cat", "dog"))
+    model.learn(drawings("bus", "van"))
+    again = load(model.path, device="cpu")
     asked = drawings("cat", "bus", seed=7)["cat"]
-    assert [guess.unknown for guess in again.predict(asked)] == [guess.unknown for guess in model.predict(asked)]
+    assert [guess.unknown for guess in again.guess(asked)] == [guess.unknown for guess in model.guess(asked)]
 
 
 def negative(images: list[Pixels]) -> list[Pixels]:
@@ -196,8 +195,8 @@ def framed(seed: int) -> list[Pixels]:
 
 
 def test_dark_ink_on_white_is_taught_and_named_as_its_negative(tmp_path: Path) -> None:
-    model = TaughtModel.create(tmp_path / "model", device="cpu")
-    assert model.transforms.invert == "bright-border"
+    model = Classifier(tmp_path / "model", device="cpu")
+    assert model.parts.transforms.invert == "bright-border"
     images = framed(0)
     assert model.count_inverted(read(model, images)) == 0
     assert model.count_inverted(read(model, negative(images))) == len(images)
@@ -207,20 +206,20 @@ def test_dark_ink_on_white_is_taught_and_named_as_its_negative(tmp_path: Path) -
 
 def test_a_model_of_before_inverts_nothing(tmp_path: Path) -> None:
     model = new_model(tmp_path)
-    state = {**model._manifest.state, "transforms": {"image_size": 28, "resize": 28, "normalise": "backbone"}}
-    model._take((model.method, model.backbone, type(model.transforms).model_validate(state["transforms"])))
+    before = {"image_size": 28, "resize": 28, "normalise": "backbone"}
+    model.parts.transforms = type(model.parts.transforms).model_validate(before)
     assert model.count_inverted(read(model, negative(framed(0)))) == 0
 
 
-def held_of(model: TaughtModel) -> Tensor:
+def held_of(model: Classifier) -> Tensor:
     """Return the kept features."""
-    return model._memory.held
+    return model._state.memory.held
 
 
 def test_updates_are_measured_without_an_estimate(tmp_path: Path) -> None:
     model = default_model(tmp_path)
-    model.teach(drawings("cat", "dog"))
-    model.teach(drawings("cat", seed=3), mode="update")
+    model.learn(drawings("cat", "dog"))
+    model.learn(drawings("cat", seed=3), mode="update")
     assert len(held_of(model)) == 6
     assert {name: report.num_held_back for name, report in model.reports.items()} == {"cat": 2, "dog": 2}
     assert all(report.measured_at == model.history[-1].at for report in model.reports.values())

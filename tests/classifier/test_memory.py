@@ -10,9 +10,9 @@ from hypothesis import given
 from own_worlds import drawings, new_model
 from torch import Tensor
 
+from clare.classifier.classifier import load
 from clare.classifier.memory import MAX_HELD_BACK, Memory
 from clare.classifier.pictures import Pictures
-from clare.classifier.taught import TaughtModel
 from clare.heads.statistics import class_means, class_sums, covariances, gaussian_factors, merged
 from clare.methods.state import learnt_tensors
 
@@ -85,16 +85,16 @@ def test_pictures_in_two_lots_give_the_statistics_of_all_at_once(tmp_path: Path,
         (tmp_path / name).mkdir()
         model = new_model(tmp_path / name, head=small(kind))
         if name == "parts":
-            model.teach(four(1), mode="quick")
-            model.teach(four(2), mode="update")
-            model.teach({"dog": four(3)["dog"]}, mode="update")
+            model.learn(four(1), mode="quick")
+            model.learn(four(2), mode="update")
+            model.learn({"dog": four(3)["dog"]}, mode="update")
         else:
             lots = [four(1), four(2), {"cat": [], "dog": four(3)["dog"]}]
             together = {key: [image for lot in lots for image in lot[key]] for key in ("cat", "dog")}
             # A split folder in memory: everything is learnt from, as the parts above were.
             reader = model.reader()
             pixels = {key: [reader.image(image) for image in images] for key, images in together.items()}  # type: ignore[arg-type]
-            model.teach(Pictures(pixels, {"cat": [], "dog": []}), mode="quick")
+            model.learn(Pictures(pixels, {"cat": [], "dog": []}), mode="quick")
         models.append(model)
     parts, whole = models
     assert [info.num_images for info in parts.classes] == [info.num_images for info in whole.classes] == [8, 12]
@@ -106,8 +106,12 @@ def test_pictures_in_two_lots_give_the_statistics_of_all_at_once(tmp_path: Path,
     }
     for name in kept.get(kind, ("head.rows",)):
         torch.testing.assert_close(
-            learnt_tensors(parts.method)[name], learnt_tensors(whole.method)[name], rtol=1e-3, atol=1e-4, msg=name
+            learnt_tensors(parts.parts.method)[name],
+            learnt_tensors(whole.parts.method)[name],
+            rtol=1e-3,
+            atol=1e-4,
+            msg=name,
         )
-    tensors = [TaughtModel.open(model.path, device="cpu")._memory for model in models]
+    tensors = [load(model.path, device="cpu")._state.memory for model in models]
     assert torch.equal(tensors[0].counts, tensors[1].counts)
     assert parts.capacity == whole.capacity

@@ -18,7 +18,7 @@ from clare.backbones.named import named_backbone
 from clare.backbones.vit import BackboneSettings, load_backbone
 from clare.classifier.capacity import LEAST_SHARE, num_tasks, tasks_left
 from clare.classifier.defaults import DEFAULT_METHOD, default_settings, default_transforms
-from clare.classifier.measure import evaluation_of
+from clare.classifier.measure import counted
 from clare.classifier.pictures import Reader, is_split, num_held_back
 from clare.errors import BackboneError, DataError, SettingsError
 from clare.files import write_tensors
@@ -193,8 +193,8 @@ def test_capacity_lasts_only_where_it_is_claimed(tmp_path: Path) -> None:
 
 def test_an_evaluation_counts_by_hand() -> None:
     logits = torch.tensor([[0.9, 0.1], [0.2, 0.4], [0.3, 0.8], [0.1, 0.2]])
-    curve = {"slope": -10.0, "offset": 5.0}
-    found = evaluation_of(["a", "b"], ["a", "a", "b", "c"], logits, curve, 0.5, scale=10.0)
+    curve = {"slope": -10.0, "offset": 5.0, "threshold": 0.5}
+    found = counted(["a", "b"], ["a", "a", "b", "c"], logits, curve, scale=10.0)
     assert (found.counts, found.correct, found.confusion) == ((2, 1), (1, 1), [[1, 1], [0, 1]])
     assert (found.num_flagged, found.strangers) == (1, {"c": (1, 1)})
     assert (found.accuracy, found.unknown_rate) == (2 / 3, 1 / 3)
@@ -202,8 +202,8 @@ def test_an_evaluation_counts_by_hand() -> None:
     sure = [1 / (1 + math.exp(-apart)) for apart in (8, 2, 5)]
     assert found.certainty == pytest.approx(sum(sure) / 3)
     assert found.calibration_error == pytest.approx((2 - sure[0] - sure[2] + sure[1]) / 3)
-    assert evaluation_of(["a", "b"], ["a"], logits[:1], None, 0.0, scale=1.0).num_flagged == 0
-    nothing = evaluation_of(["a", "b"], [], logits[:0], curve, 0.5, scale=1.0)
+    assert counted(["a", "b"], ["a"], logits[:1], None, scale=1.0).num_flagged == 0
+    nothing = counted(["a", "b"], [], logits[:0], curve, scale=1.0)
     assert (nothing.certainty, nothing.calibration_error) == (None, None)
     assert (nothing.accuracy, nothing.unknown_rate, nothing.counts) == (None, None, (0, 0))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier
 from clare.classifier.unknown import best_logits, calibrate, scores
 from clare.data.sources import DataSettings, load_dataset
 
@@ -61,8 +61,8 @@ def test_drawings_of_classes_never_taught_are_mostly_noticed(tmp_path: Path) -> 
         canvas, _ = source.batch((source.labels == label).nonzero().squeeze(1)[:number])
         return [image[0].numpy() for image in canvas.pixels]
 
-    model = TaughtModel.create(tmp_path / "model", device="cpu")
-    model.teach({data.classes[label]: images("train", label, 40) for label in range(0, 100, 10)}, mode="quick")  # type: ignore[misc]
+    model = Classifier(tmp_path / "model", device="cpu")
+    model.learn({data.classes[label]: images("train", label, 40) for label in range(0, 100, 10)}, mode="quick")  # type: ignore[misc]
     evaluation = model.evaluate({data.classes[label]: images("test", label, 20) for label in range(0, 200, 5)})  # type: ignore[misc]
     assert evaluation.num_images == 200
     noticed = sum(flagged for _, flagged in evaluation.strangers.values())

@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from clare.backbones.vit import BackboneSettings, load_backbone
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import load
 from clare.cli.main import app, main
 from clare.files import write_tensors
 from clare.model.lock import writing
@@ -68,13 +68,13 @@ def test_two_lessons_are_announced_measured_and_recorded(tmp_path: Path) -> None
     output = invoke("learn", model, tmp_path / "february", "--check", tmp_path / "january")
     assert "check (%)" in output
     rows = {line.split()[0]: line.split() for line in output.splitlines() if line and line[0].islower()}
-    day = TaughtModel.open(model, device="cpu").history[1].at[:10]
+    day = load(model, device="cpu").history[1].at[:10]
     assert rows["cat"][1:3] == ["1", "8"]
     assert rows["cat"][3:7] == ["about", "100.0", "2", day]
     assert rows["cat"][-1] == "10"
     assert rows["bus"][1:3] == ["2", "8"]
     assert rows["bus"][-2:] == ["-", "-"]
-    assert len(TaughtModel.open(model, device="cpu").history) == 3
+    assert len(load(model, device="cpu").history) == 3
 
 
 def test_quick_and_update_claim_nothing(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_quick_and_update_claim_nothing(tmp_path: Path) -> None:
     make(model, write_pictures(tmp_path / "january", "cat", "dog"), "--quick", "--keep", "7", "--seed", "0")
     output = invoke("learn", model, write_pictures(tmp_path / "more", "cat", seed=2), "--update")
     assert "capacity: 100.0 % of the coordinates are free" in output
-    opened = TaughtModel.open(model, device="cpu")
+    opened = load(model, device="cpu")
     assert [change.kind for change in opened.history] == ["create", "quick", "update"]
     assert [info.num_images for info in opened.classes] == [16, 8]
     manifest = json.loads((model / "model.json").read_text())
@@ -109,7 +109,7 @@ def test_a_model_on_a_weights_file(tmp_path: Path, fails: Callable[..., str]) ->
     pictures = write_pictures(tmp_path / "pictures", "cat", "dog", number=5)
     output = invoke("learn", tmp_path / "model", pictures, "--quick", "--backbone", tmp_path / "photo.safetensors")
     assert "drawings" not in output
-    model = TaughtModel.open(tmp_path / "model", device="cpu")
+    model = load(tmp_path / "model", device="cpu")
     assert (model.channels, model.image_size, model.is_drawing_model) == (3, 32, False)
     sentence = fails("learn", tmp_path / "model", pictures, "--backbone", "vit_tiny_patch16_224")
     assert "knows classes already, and --backbone counts only for a new model" in sentence
@@ -182,7 +182,7 @@ def test_a_creation_that_was_killed_is_made_again_by_the_same_command(
     assert "model.json" not in left
     assert any(name.endswith(".tmp") for name in left) == (number != 2)
     make(model, pictures, "--quick")
-    assert [info.name for info in TaughtModel.open(model, device="cpu").classes] == ["cat", "dog"]
+    assert [info.name for info in load(model, device="cpu").classes] == ["cat", "dog"]
     assert not any(path.name.startswith(".") for path in model.iterdir())
 
 

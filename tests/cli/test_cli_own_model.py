@@ -9,7 +9,7 @@ from own_worlds import content, taught_model, write_pictures
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import load
 from clare.cli.main import app
 from clare.model.folder import read_manifest, save_model, state_bytes
 
@@ -80,10 +80,10 @@ def test_unreadable_files_are_named_and_do_not_stop_the_rest(model: Path, pictur
 
 
 def test_inspect_shows_all_there_is(model: Path, tmp_path: Path) -> None:
-    opened = TaughtModel.open(model, device="cpu")
+    opened = load(model, device="cpu")
     output = invoke("inspect", model, "--plot", tmp_path / "capacity.png").output
     assert f"{model}: version 3, 4 classes, method clare" in output
-    assert f"hash {opened.backbone_hash}" in output
+    assert f"hash {opened.parts.backbone.fingerprint}" in output
     assert "size on disk" in output
     words = output.split()
     for info in opened.classes:
@@ -100,7 +100,7 @@ def test_inspect_shows_all_there_is(model: Path, tmp_path: Path) -> None:
 
 def test_a_class_without_a_date_has_an_unknown_one(tmp_path: Path) -> None:
     model = taught_model(tmp_path, "linear")
-    save_model(tmp_path / "old", model.method, model.backbone, model.transforms)
+    save_model(tmp_path / "old", model.parts.method, model.parts.backbone, model.parts.transforms)
     assert "unknown date" in invoke("inspect", tmp_path / "old").output
     assert "claims no coordinates" in invoke("inspect", tmp_path / "old").output
 
@@ -108,7 +108,7 @@ def test_a_class_without_a_date_has_an_unknown_one(tmp_path: Path) -> None:
 def test_evaluate_counts_and_draws(model: Path, pictures: Path, tmp_path: Path) -> None:
     output = invoke("evaluate", model, pictures, "--plot", tmp_path / "confusion.png").output
     rows = {line.split()[0]: line.split() for line in output.splitlines() if line}
-    evaluation = TaughtModel.open(model, device="cpu").evaluate(pictures)
+    evaluation = load(model, device="cpu").evaluate(pictures)
     assert rows["cat"][1:3] == ["4", str(evaluation.correct[0])]
     assert "% of 8 pictures of known classes are named rightly" in output
     assert f"probabilities of the answers: {100 * (evaluation.certainty or 0):.1f} % on average" in output

@@ -8,17 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from own_worlds import write_pictures
+from own_worlds import drawings, write_pictures
 from typer.testing import CliRunner
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier, load
 from clare.cli import learn as learn_module
 from clare.cli.main import app, main
 from clare.errors import ModelError, RunError, SettingsError
 from clare.export import export as export_module
 from clare.export.export import export_model
 from clare.files import check_writable
-from clare.learner import create, teach
 
 Fails = Callable[..., str]
 
@@ -51,12 +50,10 @@ def test_a_device_that_there_is_none_of_is_refused(tmp_path: Path, command: str)
 
 def test_device_and_seed_are_checked_before_a_folder_is_made(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="the setting 'device' got 'tpu'; input should be 'auto', 'cpu' or 'cuda'"):
-        TaughtModel.create(tmp_path / "model", device="tpu")
+        Classifier(tmp_path / "model", device="tpu").learn(drawings("cat"))
     for seed in (-1, 2**32):
         with pytest.raises(SettingsError, match=rf"the seed is {seed}; choose one from 0 to 4294967295"):
-            TaughtModel.create(tmp_path / "model", seed=seed, device="cpu")
-        with pytest.raises(SettingsError, match=rf"the seed is {seed}"):
-            create(seed=seed, device="cpu")
+            Classifier(tmp_path / "model", seed=seed, device="cpu").learn(drawings("cat"))
         result = CliRunner().invoke(app, ["learn", str(tmp_path / "model"), str(tmp_path), "--seed", str(seed)])
         assert result.exit_code == 2
     assert list(tmp_path.iterdir()) == []
@@ -87,16 +84,16 @@ def test_a_refused_first_lesson_leaves_nothing(fails: Fails, tmp_path: Path) -> 
     assert "cannot be read as an image" in fails("learn", tmp_path / "new" / "model", pictures)
     assert not (tmp_path / "new").exists()
     with pytest.raises(ModelError, match="no rows of a trained linear head"):
-        teach(tmp_path / "own", write_pictures(tmp_path / "whole", "cat"), method="l2p", mode="quick", device="cpu")
+        Classifier(tmp_path / "own", method="l2p", device="cpu").learn(drawings("cat"), mode="quick")
     assert not (tmp_path / "own").exists()
     # An empty model that was made on purpose stays.
-    TaughtModel.create(tmp_path / "made", device="cpu")
+    Classifier(device="cpu").save(tmp_path / "made")
     assert "cannot be read as an image" in fails("learn", tmp_path / "made", pictures)
-    assert TaughtModel.open(tmp_path / "made", device="cpu").classes == []
+    assert load(tmp_path / "made", device="cpu").classes == []
 
 
 def test_an_export_tries_its_folder_before_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    TaughtModel.create(tmp_path / "model", method="simplecil", device="cpu")
+    Classifier(method="simplecil", device="cpu").save(tmp_path / "model")
     monkeypatch.setattr(export_module, "open_source", lambda *values: pytest.fail("the work has begun"))
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"could not write .*file/out: Not a directory; choose another folder"):
@@ -125,7 +122,7 @@ def test_what_the_system_refuses_is_one_sentence(
 
 def test_names_of_files_do_not_steer_the_terminal(tmp_path: Path) -> None:
     pictures = write_pictures(tmp_path / "pictures", "cat", "dog")
-    TaughtModel.create(tmp_path / "model", method="simplecil", device="cpu").teach(pictures)
+    Classifier(tmp_path / "model", method="simplecil", device="cpu").learn(pictures)
     odd = shutil.copy(pictures / "cat" / "00.png", tmp_path / "\x1b]0;title\x07\x9b2J\u202e.png")
     for more in ([], ["--json"]):
         words = ["predict", str(tmp_path / "model"), str(odd), *more]

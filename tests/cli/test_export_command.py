@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier
 from clare.cli.main import app
 from clare.errors import ModelError
 
@@ -17,7 +17,7 @@ def model(tmp_path: Path) -> Path:
     """Return the folder of a model of two classes of drawings."""
     random = np.random.RandomState(0)
     examples = {name: [random.randint(0, 256, (28, 28), dtype=np.uint8) for _ in range(3)] for name in ("one", "two")}
-    TaughtModel.create(tmp_path / "mine", method="simplecil", device="cpu").teach(examples)
+    Classifier(tmp_path / "mine", method="simplecil", device="cpu").learn(examples)
     return tmp_path / "mine"
 
 

@@ -9,7 +9,7 @@ import pytest
 from fake_runs import write_run
 from own_worlds import drawings, tiny_weights, write_pictures
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier
 
 HEAVY = ("fastapi", "lightning", "matplotlib", "ray", "timm", "torch", "torchvision")
 CODE = f"""
@@ -85,8 +85,8 @@ def test_a_shell_completes_commands_without_torch() -> None:
 
 def test_an_image_is_named_without_what_only_training_or_serving_needs(tmp_path: Path) -> None:
     pictures = write_pictures(tmp_path / "pictures", "cat", "dog", number=2)
-    model = TaughtModel.create(tmp_path / "model", tiny_weights(tmp_path), device="cpu")
-    model.teach(drawings("cat", "dog"), mode="quick")
+    model = Classifier(tmp_path / "model", backbone=tiny_weights(tmp_path), device="cpu")
+    model.learn(drawings("cat", "dog"), mode="quick")
     done = run("predict", tmp_path / "model", pictures / "cat", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 2

@@ -124,10 +124,10 @@ def test_a_model_needs_its_file(tiny_preset: Path, tmp_path: Path, averaged: str
     )
 
 
-def test_a_learner_takes_it_too(averaged: str) -> None:
-    learner = clare.create(method=averaged, settings={"share": 0.2}, device="cpu")
-    assert (learner.method.name, learner.method.settings.share) == ("averaged", 0.2)  # type: ignore[attr-defined]
-    assert METHODS.name_of(type(learner.method)) == averaged
+def test_a_classifier_takes_it_too(averaged: str) -> None:
+    method = clare.Classifier(method=averaged, settings={"share": 0.2}, device="cpu").parts.method
+    assert (method.name, method.settings.share) == ("averaged", 0.2)  # type: ignore[attr-defined]
+    assert METHODS.name_of(type(method)) == averaged
 
 
 def test_its_settings_are_shown(averaged: str) -> None:

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 from export_worlds import COLOUR, DATE, facts, saved_colour_model
+from own_worlds import odds
 from PIL import Image
 
 from clare.backbones.vit import Backbone
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier, load
 from clare.data.store import ImageStore
 from clare.data.transforms import TransformSettings
 from clare.errors import DataError, ModelError
@@ -181,13 +182,13 @@ def test_the_example_of_the_card_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     (out / "colour.safetensors").write_bytes((tmp_path / "colour.safetensors").read_bytes())
     monkeypatch.chdir(out)
     monkeypatch.syspath_prepend(out)
-    taught = TaughtModel.open(model, device="cpu")
+    taught = load(model, device="cpu")
     same = 0
     for picture in sorted((tmp_path / "mine").iterdir()):
         (out / "picture.png").write_bytes(picture.read_bytes())
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(example_of(out / "README.md"), {})
-        same += printed.getvalue().split()[0] == taught.predict([picture])[0].names[0]
+        same += printed.getvalue().split()[0] == taught.guess([picture])[0].guesses[0].name
         sys.modules.pop("load", None)
     # Pillow crops by a fraction of a pixel otherwise than clare does.
     assert same >= 7
@@ -229,8 +230,8 @@ def test_the_card_tells_all(tmp_path: Path, tiny_backbone: Callable[..., Backbon
 
 def test_names_are_no_markdown_and_no_html_in_a_card(tmp_path: Path) -> None:
     odd = ["<img src=x onerror=alert(1)>", "[click](http://x.example)", "a | b", "`code`"]
-    model = TaughtModel.create(tmp_path / "a <b> model", method="simplecil", device="cpu")
-    model.teach({name: [np.full((28, 28), 60 * place, np.uint8)] * 5 for place, name in enumerate(odd)})
+    model = Classifier(tmp_path / "a <b> model", method="simplecil", device="cpu")
+    model.learn({name: [np.full((28, 28), 60 * place, np.uint8)] * 5 for place, name in enumerate(odd)})
     export_model(tmp_path / "a <b> model", "timm", tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     text = card.replace(MARK, "")
@@ -241,7 +242,7 @@ def test_names_are_no_markdown_and_no_html_in_a_card(tmp_path: Path) -> None:
 
 
 def test_a_model_without_classes_is_refused(tmp_path: Path) -> None:
-    TaughtModel.create(tmp_path / "new", method="simplecil", device="cpu")
+    Classifier(method="simplecil", device="cpu").save(tmp_path / "new")
     with pytest.raises(ModelError, match="knows no classes yet; teach it some before it is exported"):
         export_model(tmp_path / "new", "timm")
 
@@ -249,8 +250,8 @@ def test_a_model_without_classes_is_refused(tmp_path: Path) -> None:
 def test_a_taught_drawing_model_carries_its_dates_its_backbone_and_its_curve(tmp_path: Path) -> None:
     tiles = {"dots": [[255, 0], [0, 0]], "lines": [[255, 255], [0, 0]], "bars": [[255, 0], [255, 0]]}
     examples = {name: [np.tile(np.array(tile, np.uint8), (14, 14))] * 10 for name, tile in tiles.items()}
-    taught = TaughtModel.create(tmp_path / "drawings", method="simplecil", device="cpu")
-    taught.teach(examples)
+    taught = Classifier(tmp_path / "drawings", method="simplecil", device="cpu")
+    taught.learn(examples)
     export = export_model(tmp_path / "drawings", "timm")
     assert export.folder == tmp_path / "drawings-timm"
     assert "embedded drawings" in export.agreement.sentence()
@@ -267,24 +268,24 @@ def test_a_taught_drawing_model_carries_its_dates_its_backbone_and_its_curve(tmp
     described = json.loads((export.folder / "config.json").read_text())
     assert described["classes"] == ["dots", "lines", "bars"]
     assert described["unknown"]["slope"] == taught.calibration["slope"]  # type: ignore[index]
-    assert described["head"]["scale"] == taught.scale != taught.method.head.scale
+    assert described["head"]["scale"] == taught.scale != taught.parts.method.head.scale
 
 
 def test_an_exported_file_is_as_sure_as_the_model(tmp_path: Path) -> None:
     strokes = np.random.default_rng(0).integers(0, 2, (3, 28, 28)) * 255
     examples = {name: noisy(strokes[place], 12, place) for place, name in enumerate(("one", "two", "three"))}
     settings = {"head": {"kind": "discriminant"}}
-    taught = TaughtModel.create(tmp_path / "drawings", method="linear", settings=settings, device="cpu")
-    taught.teach(examples, mode="quick")
+    taught = Classifier(tmp_path / "drawings", method="linear", settings=settings, device="cpu")
+    taught.learn(examples, mode="quick")
     export = export_model(tmp_path / "drawings", "onnx")
     (file,) = export.folder.glob("*.onnx")
     pictures = noisy(strokes[1], 4, 9)
     inputs = torch.from_numpy(np.stack(pictures)[:, None].astype(np.float32) / 255)
     _, probabilities = run_onnx(file.read_bytes(), inputs)
-    for row, guess in zip(probabilities, taught.predict(pictures, top=3), strict=True):
-        known = dict(zip(guess.names, guess.probabilities, strict=True))
+    for row, guess in zip(probabilities, taught.guess(pictures, top=3), strict=True):
+        known = odds(guess)
         assert row.tolist() == pytest.approx([known[name] for name in examples], abs=1e-4)
-    assert taught.scale != taught.method.head.scale
+    assert taught.scale != taught.parts.method.head.scale
 
 
 def noisy(strokes: np.ndarray, number: int, seed: int) -> list[np.ndarray]:

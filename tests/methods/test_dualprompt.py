@@ -198,7 +198,7 @@ def test_a_task_too_many_is_refused_and_the_method_stays(
         learn(context(), make_dualprompt(tiny_backbone(), **SMALL), tasks[:1])
 
 
-def test_a_learner_is_told_to_name_the_number_of_tasks() -> None:
+def test_a_classifier_is_told_to_name_the_number_of_tasks() -> None:
     with pytest.raises(SettingsError, match=r"dualprompt keeps a slot.*`method\.num_tasks`"):
-        clare.create(method="dualprompt", device="cpu")
-    assert clare.create(method="dualprompt", settings={"num_tasks": 2}, device="cpu").classes == []
+        clare.Classifier(method="dualprompt", device="cpu").learn({})
+    assert clare.Classifier(method="dualprompt", settings={"num_tasks": 2}, device="cpu").classes == []

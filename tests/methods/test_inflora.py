@@ -244,7 +244,7 @@ def test_a_stream_tells_the_number_of_tasks_and_the_model_remembers_it(
     experiment = make_experiment(str(tiny_preset), "inflora", ["method.num_tasks=0"])
     run_experiment(experiment, tmp_path / "told", Silence())
     run_experiment(make_experiment(str(tiny_preset), "inflora"), tmp_path / "set", Silence())
-    told, chosen = (cast(InfLora, clare.load(tmp_path / run / "model").method) for run in ("told", "set"))
+    told, chosen = (cast(InfLora, clare.load(tmp_path / run / "model").parts.method) for run in ("told", "set"))
     assert told.num_tasks == 3
     assert all_bits(told) == all_bits(chosen)
 
@@ -258,8 +258,8 @@ def test_an_unknown_number_of_tasks_is_refused_before_training(
     with pytest.raises(SettingsError, match=message):
         learn(context(), make_inflora(tiny_backbone(), num_tasks=0), tiny_stream().tasks)
     with pytest.raises(SettingsError, match=message):
-        clare.create(tiny_backbone().vit, "inflora", device="cpu")
-    clare.create(tiny_backbone().vit, "inflora", settings={"num_tasks": 2}, device="cpu")
+        clare.Classifier(backbone=tiny_backbone().vit, method="inflora", device="cpu").reader()
+    clare.Classifier(backbone=tiny_backbone().vit, method="inflora", settings={"num_tasks": 2}, device="cpu").reader()
 
 
 def test_more_tasks_than_announced_are_refused(

@@ -10,7 +10,7 @@ import pytest
 from damage import copy_with, files_of, flips, losses
 from own_worlds import answers, taught_model
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import load
 from clare.errors import ClareError, ModelError
 from clare.model.folder import holds_leftovers_alone, read_manifest
 from clare.plain import is_plain
@@ -35,17 +35,17 @@ def model(world: Path, tmp_path: Path) -> Path:
 
 def told(folder: Path) -> tuple[Any, ...]:
     """Return all that a model says of itself and of some pictures."""
-    model = TaughtModel.open(folder, device="cpu")
+    model = load(folder, device="cpu")
     return model.version, model.classes, model.history, model.reports, model.calibration, answers(model)
 
 
 def undone(folder: Path) -> tuple[Any, ...]:
     """Take back both lessons, and return what the model says after each."""
-    model = TaughtModel.open(folder, device="cpu")
+    model = load(folder, device="cpu")
     model.undo()
-    once = (model.classes, answers(TaughtModel.open(folder, device="cpu")))
+    once = (model.classes, answers(load(folder, device="cpu")))
     model.undo()
-    return (*once, TaughtModel.open(folder, device="cpu").classes)
+    return (*once, load(folder, device="cpu").classes)
 
 
 def outcome(act: Any, folder: Path) -> Any:
@@ -188,7 +188,7 @@ def test_a_model_of_an_old_release_is_sealed_by_its_next_change(
 ) -> None:
     shutil.copytree(RELEASED.parent, tmp_path / "saved")
     monkeypatch.chdir(tmp_path / "saved")
-    model = TaughtModel.open("model", device="cpu")
+    model = load("model", device="cpu")
     model.rename("cat", "kitten")
     assert SEAL in json.loads(Path("model/model.json").read_text())
     model.undo()

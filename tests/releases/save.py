@@ -6,11 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from own_worlds import FAST, SIZES, drawings
+from own_worlds import FAST, SIZES, drawings, odds
 from run_outcome import Stop, StopAtTask
 
 from clare.backbones.vit import BackboneSettings
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier
 from clare.engine.run import run_experiment
 from clare.presets.load import make_experiment
 from clare.testing.world import write_preset
@@ -25,19 +25,19 @@ def save(folder: Path) -> None:
     torch.set_num_threads(1)
     preset = write_preset(Path())
     backbone = BackboneSettings(weights="tiny.safetensors", architecture=SIZES)
-    model = TaughtModel.create("model", backbone, "clare", FAST, device="cpu")
-    model.teach(drawings("cat", "dog"))
+    model = Classifier("model", backbone=backbone, method="clare", settings=FAST, device="cpu")
+    model.learn(drawings("cat", "dog"))
     before = answers(model)
-    model.teach(drawings("bus", "van"))
+    model.learn(drawings("bus", "van"))
     Path("answers.json").write_text(json.dumps({"before": before, "after": answers(model)}, indent=1) + "\n")
     with suppress(Stop):
         run_experiment(make_experiment(str(preset), "clare"), Path("run"), StopAtTask(2))
 
 
-def answers(model: TaughtModel) -> list[dict[str, float]]:
+def answers(model: Classifier) -> list[dict[str, float]]:
     """Return the probability of every class for some pictures, a picture of each class among them."""
     asked = [image for images in drawings("cat", "dog", "bus", "van", number=2, seed=5).values() for image in images]
-    return [dict(zip(answer.names, answer.probabilities, strict=True)) for answer in model.predict(asked, top=9)]
+    return [odds(answer) for answer in model.guess(asked, top=9)]
 
 
 if __name__ == "__main__":

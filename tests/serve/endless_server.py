@@ -10,13 +10,13 @@ from rich.console import Console
 
 from clare.cli import serve as command
 from clare.data.images import Pixels
-from clare.model.records import Guess
+from clare.model.records import Answer
 
 
 class Endless(FakeModel):
     """Thinks about an image without end."""
 
-    def predict_pixels(self, images: Sequence[Pixels], top: int = 5, threshold: float | None = None) -> list[Guess]:
+    def guess_pixels(self, names: Sequence[str], images: Sequence[Pixels], top: int = 5) -> list[Answer]:
         """Say that the work has begun, and go on with it."""
         (self.path / "at-work").touch()
         time.sleep(600)
@@ -24,7 +24,7 @@ class Endless(FakeModel):
 
 
 if __name__ == "__main__":
-    command.TaughtModel.open = lambda path, *, device, method: Endless(path)  # type: ignore[method-assign, assignment, misc, return-value]
+    command.load = lambda path, *, method, device: Endless(path)  # type: ignore[assignment, misc, return-value]
     command.serve_command(
         Console(), Console(stderr=True), Path(sys.argv[1]), "127.0.0.1", 0, None, "cpu", [], sys.argv[2:], None
     )

@@ -14,7 +14,7 @@ from clare.classifier.pictures import Reader
 from clare.data.images import Pixels
 from clare.errors import ModelError
 from clare.methods.protocols import Capacity
-from clare.model.records import Change, ClassInfo, Guess
+from clare.model.records import Answer, Change, ClassInfo, Guess
 
 
 class FakeModel:
@@ -34,16 +34,15 @@ class FakeModel:
         """Return what reads images."""
         return Reader(1, 28, 0)
 
-    def predict_pixels(self, images: Sequence[Pixels], top: int = 5, threshold: float | None = None) -> list[Guess]:
+    def guess_pixels(self, names: Sequence[str], images: Sequence[Pixels], top: int = 5) -> list[Answer]:
         """Call an image bright in proportion to its mean."""
         if not self.names:
             raise ModelError("the model knows no classes yet; teach it some")
         guesses = []
-        for image in images:
+        for name, image in zip(names, images, strict=True):
             bright = float(image.mean() / 255)
-            ranked = sorted([("bright", bright), ("dark", 1 - bright)], key=lambda pair: -pair[1])[:top]
-            names, probabilities = zip(*ranked, strict=True)
-            guesses.append(Guess(names, probabilities, 0.4, False))
+            ranked = sorted([Guess("bright", bright), Guess("dark", 1 - bright)], key=lambda guess: -guess.probability)
+            guesses.append(Answer(name, tuple(ranked[:top]), 0.4, False))
         return guesses
 
     def undo(self, *, wait: bool = True) -> Change:

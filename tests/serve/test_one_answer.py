@@ -1,57 +1,119 @@
-"""The same folder and the same pictures are answered alike by the command line and over HTTP."""
+"""The same folder and the same pictures get the same probabilities, whichever way they are asked."""
 
 import json
+from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
-from own_worlds import drawings, tiny_weights, write_pictures
+from own_worlds import drawings, odds, tiny_weights, write_pictures
+from PIL import Image
 from typer.testing import CliRunner
 
 import clare
-from clare.classifier.taught import TaughtModel
 from clare.cli.main import app
 from clare.export.export import export_model
-from clare.model.records import Guess
+from clare.export.onnx_export import run_onnx
+from clare.model.records import Answer
 from clare.registry import load_file
 from clare.serve.app import make_app
 from clare.serve.service import Options
 
+Probabilities = list[dict[str, float]]
 
-def test_command_line_and_http_answer_alike(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    TaughtModel.create(model, tiny_weights(tmp_path), device="cpu").teach(drawings("cat", "dog", "elk"), mode="quick")
-    pictures = sorted(write_pictures(tmp_path / "pictures", "cat", "dog", number=2, seed=1).rglob("*.png"))
-    words = ["predict", model, *pictures, "--json", "--top", "2", "--threshold", "0.3", "--device", "cpu"]
-    printed = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False).stdout.splitlines()
-    options = Options(model, partial(TaughtModel.open, device="cpu"), ())
+
+def by_predict_proba(model: Path, pictures: list[Path]) -> Probabilities:
+    """Ask as scikit-learn does."""
+    classifier = clare.load(model, device="cpu")
+    return [dict(zip(classifier.classes_.tolist(), row, strict=True)) for row in classifier.predict_proba(pictures)]
+
+
+def by_guess(model: Path, pictures: list[Path]) -> Probabilities:
+    """Ask for the whole answer."""
+    return [odds(answer) for answer in clare.load(model, device="cpu").guess(pictures, top=9)]
+
+
+def by_command_line(model: Path, pictures: list[Path], *options: str) -> list[dict[str, Any]]:
+    """Ask `clare predict`."""
+    words = ["predict", model, *pictures, "--json", "--device", "cpu", *options]
+    printed = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False).stdout
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+def by_http(model: Path, pictures: list[Path], query: str = "top=9") -> list[dict[str, Any]]:
+    """Ask a service."""
     files = [("images", (str(path), path.read_bytes())) for path in pictures]
-    with TestClient(make_app(options)) as client:
-        answers = client.post("/predict?top=2&threshold=0.3", files=files).json()["answers"]
-    assert len(answers) == len(pictures)
-    assert answers == [json.loads(line) for line in printed]
+    with TestClient(make_app(Options(model, partial(clare.load, device="cpu"), ()))) as client:
+        answers: list[dict[str, Any]] = client.post(f"/predict?{query}", files=files).json()["answers"]
+        return answers
 
 
-@pytest.mark.parametrize("calibrated", [True, False])
-def test_python_and_exports_give_the_same_probabilities(tmp_path: Path, calibrated: bool) -> None:
-    folder = tmp_path / "model"
-    model = TaughtModel.create(folder, tiny_weights(tmp_path), device="cpu")
-    model.teach(drawings("cat", "dog", "elk", number=20 if calibrated else 4))
-    assert (model.calibration is not None) == calibrated
-    asked = [image for images in drawings("cat", "dog", number=2, seed=1).values() for image in images]
-    expected = torch.tensor([in_order(model, guess) for guess in model.predict(asked, top=3)])
-    torch.testing.assert_close(clare.load(folder, device="cpu").probabilities(asked).double(), expected.double())
-    export_model(folder, "timm", tmp_path / "timm")
-    loader = load_file(tmp_path / "timm" / "load.py", "which an export wrote")
-    exported, _ = loader.load(weights=model.backbone.settings and model.backbone.settings.weights)
-    inputs = torch.stack([torch.from_numpy(image)[None] / 255 for image in asked])
+def inputs(pictures: list[Path]) -> torch.Tensor:
+    """Return pictures as exported models take them."""
+    return torch.stack([torch.from_numpy(np.array(Image.open(path)))[None] / 255 for path in pictures])
+
+
+def by_timm(model: Path, pictures: list[Path]) -> Probabilities:
+    """Ask what runs in plain timm."""
+    folder = export_model(model, "timm").folder
+    settings = clare.load(model, device="cpu").parts.backbone.settings
+    loaded, classes = load_file(folder / "load.py", "which an export wrote").load(weights=settings and settings.weights)
     with torch.no_grad():
-        torch.testing.assert_close(exported.probabilities(inputs).double(), expected.double(), atol=1e-4, rtol=1e-3)
+        return [dict(zip(classes, row, strict=True)) for row in loaded.probabilities(inputs(pictures)).tolist()]
 
 
-def in_order(model: TaughtModel, guess: Guess) -> list[float]:
-    """Return the probabilities of an answer in the order of the model's classes."""
-    found = dict(zip(guess.names, guess.probabilities, strict=True))
-    return [found[info.name] for info in model.classes]
+def by_onnx(model: Path, pictures: list[Path]) -> Probabilities:
+    """Ask what runs in onnxruntime."""
+    export = export_model(model, "onnx")
+    _, probabilities = run_onnx((export.folder / "model.onnx").read_bytes(), inputs(pictures))
+    names = [info.name for info in clare.load(model, device="cpu").classes]
+    return [dict(zip(names, row.tolist(), strict=True)) for row in probabilities]
+
+
+def pairs(answers: list[dict[str, Any]]) -> Probabilities:
+    """Return answers in JSON as probabilities by name."""
+    return [{guess["name"]: guess["probability"] for guess in answer["guesses"]} for answer in answers]
+
+
+WAYS: dict[str, Callable[[Path, list[Path]], Probabilities]] = {
+    "guess": by_guess,
+    "command line": lambda model, pictures: pairs(by_command_line(model, pictures, "--top", "9")),
+    "http": lambda model, pictures: pairs(by_http(model, pictures)),
+    "timm": by_timm,
+    "onnx": by_onnx,
+}
+
+
+@pytest.mark.parametrize("number", [20, 4], ids=["calibrated", "not calibrated"])
+def test_all_ways_give_the_same_probabilities(tmp_path: Path, number: int) -> None:
+    model = tmp_path / "model"
+    in_memory = clare.Classifier(backbone=tiny_weights(tmp_path), device="cpu")
+    in_folder = clare.Classifier(model, backbone=tiny_weights(tmp_path), device="cpu")
+    for classifier in (in_memory, in_folder):
+        classifier.learn(drawings("cat", "dog", "elk", number=number))
+    assert (in_folder.calibration is not None) == (number == 20)
+    pictures = sorted(write_pictures(tmp_path / "pictures", "cat", "dog", number=2, seed=1).rglob("*.png"))
+    expected = by_predict_proba(model, pictures)
+    assert [set(answer) for answer in expected] == [{"cat", "dog", "elk"}] * 4
+    np.testing.assert_array_equal(in_memory.predict_proba(pictures), in_folder.predict_proba(pictures))
+    for way, ask in WAYS.items():
+        found = ask(model, pictures)
+        for answer, right in zip(found, expected, strict=True):
+            assert answer == pytest.approx(right, abs=1e-4), way
+
+
+def test_the_answers_are_of_one_schema(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    classifier = clare.Classifier(model, backbone=tiny_weights(tmp_path), device="cpu")
+    classifier.learn(drawings("cat", "dog", "elk"), mode="quick")
+    pictures = sorted(write_pictures(tmp_path / "pictures", "cat", "dog", number=2, seed=1).rglob("*.png"))
+    answers = classifier.guess(pictures, top=2, threshold=0.3)
+    assert isinstance(answers[0], Answer)
+    printed = by_command_line(model, pictures, "--top", "2", "--threshold", "0.3")
+    assert printed == by_http(model, pictures, "top=2&threshold=0.3") == [answer.as_json() for answer in answers]
+    assert asdict(answers[0]).keys() == printed[0].keys()

@@ -38,10 +38,10 @@ def test_a_service_is_put_under_load(script: Callable[[str], ModuleType], folder
     asked: list[int] = []
 
     class Counting(FakeModel):
-        def predict_pixels(self, images, top=5, threshold=None):  # type: ignore[no-untyped-def]
+        def guess_pixels(self, names, images, top=5):  # type: ignore[no-untyped-def]
             asked.append(len(images))
             time.sleep(0.002)
-            return super().predict_pixels(images, top)
+            return super().guess_pixels(names, images, top)
 
     images = tmp_path / "images"
     images.mkdir()

@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Run:
     made: list[Options] = []
     make_app = command.make_app
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(command.TaughtModel, "open", lambda path, *, device, method: FakeModel(path))
+    monkeypatch.setattr(command, "load", lambda path, *, method, device: FakeModel(path))
     monkeypatch.setattr(command, "make_app", lambda options: made.append(options) or make_app(options))
     monkeypatch.setattr(command.Server, "run", lambda self, sockets: None)
 

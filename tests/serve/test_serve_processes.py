@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import torch
 from fake_service import form, png
+from own_worlds import odds
 
 from clare.backbones.vit import BackboneSettings, build_embedded
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier, load
 from clare.files import write_tensors
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -38,13 +39,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_tensors(folder / "tiny.safetensors", build_embedded(**sizes).state_dict())
     backbone = BackboneSettings(weights=str(folder / "tiny.safetensors"), architecture=sizes)
     settings = {"epochs": NUM_EPOCHS, "adapter": {"bottleneck": 4}}
-    model = TaughtModel.create(folder / "model", backbone, method="clare", settings=settings, device="cpu")
+    model = Classifier(folder / "model", backbone=backbone, method="clare", settings=settings, device="cpu")
     random = np.random.RandomState(0)
     classes = {
         name: [random.randint(low, low + 60, (28, 28)).astype(np.uint8) for _ in range(6)]
         for name, low in (("dark", 0), ("bright", 190))
     }
-    model.teach(classes, mode="quick")
+    model.learn(classes, mode="quick")
     return folder / "model"
 
 
@@ -120,10 +121,10 @@ def test_a_killed_child_or_server_leaves_the_last_whole_model(serve: Serve, mode
     image = {"images": ("a.png", png(0))}
     version = client.post("/predict", files=image).json()["version"]
     (answer,) = client.post("/predict", files=image).json()["answers"]
-    (plain,) = TaughtModel.open(model, device="cpu").predict([png(0)])
+    (plain,) = load(model, device="cpu").predict([png(0)])
     assert answer["image"] == "a.png"
-    assert [guess["name"] for guess in answer["guesses"]] == list(plain.names)
-    assert [guess["probability"] for guess in answer["guesses"]] == pytest.approx(plain.probabilities, abs=1e-5)
+    assert [guess["name"] for guess in answer["guesses"]] == list(odds(plain))
+    assert [guess["probability"] for guess in answer["guesses"]] == pytest.approx(list(odds(plain).values()), abs=1e-5)
     assert answer["unknown"] == pytest.approx(plain.unknown, abs=1e-5)
 
     job = learn(client, "new", "learn")
@@ -143,7 +144,7 @@ def test_a_killed_child_or_server_leaves_the_last_whole_model(serve: Serve, mode
     shown = until(client, job, lambda shown: shown["state"] == "done")
     assert shown["change"]["classes"] == ["quick 0", "quick 1"]
     answer = client.post("/predict?top=9", files=image).json()
-    assert answer["version"] == version + 1 == TaughtModel.open(model, device="cpu").version
+    assert answer["version"] == version + 1 == load(model, device="cpu").version
     assert len(answer["answers"][0]["guesses"]) == 4
 
     after = content(model)
@@ -178,7 +179,7 @@ class Mine(Linear):
 def test_a_server_and_its_child_have_the_file_that_the_command_names(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     method = f"{tmp_path}/mine.py:Mine"
-    TaughtModel.create(tmp_path / "model", method=method, settings={"epochs": 1}, device="cpu")
+    Classifier(method=method, settings={"epochs": 1}, device="cpu").save(tmp_path / "model")
     _, client = serve(tmp_path / "model", "--method", method)
     shown = until(client, learn(client, "quick", "quick"), lambda shown: shown["state"] == "done")
     assert shown["change"]["classes"] == ["quick 0", "quick 1"]

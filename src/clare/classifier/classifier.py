@@ -1,217 +1,184 @@
-"""A model folder that is read: what it knows, what it guesses, and how good its guesses are."""
+"""The classifier: it learns classes lesson by lesson, answers, and takes back, in memory or in a folder."""
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, cast
+from typing import Any, Self
 
-import torch
-from torch import Tensor
-
-from clare.backbones.vit import Backbone
-from clare.classifier import teaching
+from clare.classifier import lesson
+from clare.classifier.answers import Answers
 from clare.classifier.capacity import tasks_left
-from clare.classifier.certainty import fitted_scale
-from clare.classifier.defaults import is_drawing_backbone
-from clare.classifier.measure import evaluation_of
-from clare.classifier.memory import Memory
-from clare.classifier.pictures import Reader, is_split
-from clare.classifier.unknown import DEFAULT_THRESHOLD, scores
-from clare.data.examples import Examples, ImageLike, as_list
-from clare.data.images import Pixels
-from clare.data.store import ImageStore
-from clare.data.transforms import Transforms, TransformSettings
-from clare.engine.context import Context, Silence
-from clare.engine.ranks import Ranks
-from clare.engine.settings import EngineSettings
-from clare.errors import DataError, ModelError
+from clare.classifier.changes import now
+from clare.classifier.estimator import Estimator
+from clare.classifier.labels import checked_kind
+from clare.classifier.measure import evaluation_of, fall_in_words, fallen, report_of
+from clare.classifier.parts import BackboneLike
+from clare.classifier.pictures import Pictures
+from clare.classifier.store import InFolder, InMemory
+from clare.engine.context import Listener, Silence
+from clare.errors import ModelError
 from clare.methods.base import Method
-from clare.methods.protocols import Capacity, capacity_of
-from clare.model.folder import Manifest
-from clare.model.records import Change, ClassInfo, ClassReport, Evaluation, Guess, Mode, class_reports
-from clare.settings import build_settings
-
-Parts = tuple[Method, Backbone, TransformSettings]
+from clare.methods.protocols import capacity_of
+from clare.model import folder as files
+from clare.model.records import Change, Kind, Mode
 
 
-class Classifier:
-    """The state of a model folder that was read or committed last, and what can be asked of it."""
+class Classifier(Estimator, Answers):
+    """A classifier of pictures that learns new classes without the pictures of the old ones.
 
-    def __init__(self, path: Path, manifest: Manifest, parts: Parts, memory: Memory, device: str) -> None:
-        """Take what was read from a folder."""
-        self.path, self.device = path, device
-        self._manifest, self._memory = manifest, memory
+    It lives in memory, or in a folder, where every change is committed. A folder that holds a model is opened; one that
+    does not is made by the first lesson.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        *,
+        backbone: BackboneLike | None = None,
+        method: str | type[Method] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        seed: int = 1993,
+        device: str = "auto",
+        num_kept: int = files.NUM_KEPT,
+    ) -> None:
+        """Take a folder, and how a new model is made: what is left out is the folder's own, or our default.
+
+        `backbone` is a name (of timm, or of a preset), a weights file, or a timm model, which a folder cannot hold and
+        which is given again with it; `method` a name, `path/to/file.py:Class` or a class, with its `settings`;
+        `num_kept` says how many changes can be undone.
+        """
+        self.folder, self.backbone, self.method, self.settings = folder, backbone, method, settings
+        self.seed, self.device, self.num_kept = seed, device, num_kept
         # Predictions and changes of one object exclude each other, whichever threads ask for them.
         self._threads = threading.RLock()
-        self._take(parts)
+        self._begin()
 
-    def _take(self, parts: Parts) -> None:
-        """Put a method where it computes."""
-        self.method, self.backbone, transforms = parts
-        settings = build_settings(EngineSettings, {"device": self.device}, "")
-        ranks = Ranks(settings)
-        self.method.to(ranks.device)
-        built = Transforms(transforms, self.backbone.mean, self.backbone.std)
-        self._context = Context(ranks, built, settings, self.method.seed, Silence())
+    def _begin(self) -> None:
+        """Go to the folder, and open the model that is there."""
+        self._held = None
+        self._store = InMemory() if self.folder is None else InFolder(Path(self.folder), self._build)
+        if self.path is not None and (self.path / files.MANIFEST).exists():
+            self._held = self._state
 
     @property
-    def version(self) -> int:
-        """Number of the last change, which grows with every commit."""
-        return self._manifest.version
+    def path(self) -> Path | None:
+        """The folder, if the classifier has one."""
+        return None if self.folder is None else Path(self.folder)
 
-    @property
-    def classes(self) -> list[ClassInfo]:
-        """The known classes in the order of the model's rows."""
-        return [ClassInfo(**values) for values in self._manifest.state["classes"]]
+    def set_params(self, **params: Any) -> Self:
+        """Change what it is made with, which counts from the next `fit` on, or at once if nothing was learnt yet."""
+        before = self.get_params()
+        super().set_params(**params)
+        if self.folder is not before["folder"] or (self._held and not self._held.manifest.state["tensors"]):
+            try:
+                self._begin()
+            except BaseException:
+                super().set_params(**before)
+                raise
+        return self
 
-    @property
-    def history(self) -> list[Change]:
-        """All changes, oldest first."""
-        return [Change(**{**values, "classes": tuple(values["classes"])}) for values in self._manifest.history]
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell whether any class is known."""
+        return bool(self.classes)
 
-    @property
-    def reports(self) -> dict[str, ClassReport]:
-        """The newest measurement of each class on its held-back pictures, and its date."""
-        return class_reports(self.history)
+    def learn(
+        self, pictures: Any, *, mode: Mode = "learn", listener: Listener | None = None, wait: bool = True
+    ) -> Change:
+        """Learn new classes as a task, with mode "quick" out of statistics alone, or "update" known classes.
 
-    @property
-    def capacity(self) -> Capacity | None:
-        """State of the coordinate pool, if the method has one."""
-        return capacity_of(self.method)
+        `pictures` is a folder of class folders, a dict of pictures by class, or a data set. A fifth of each class is
+        held back to measure and calibrate on.
+        """
+        given = pictures if isinstance(pictures, Pictures) else self.reader().to_teach(pictures)
+        return self._lesson(given, mode, listener, wait)
 
-    @property
-    def claims(self) -> list[list[int]] | None:
-        """Coordinates that each task claimed in each layer, if the method keeps account of them."""
-        return teaching.claims_by_layer(self.method)
+    def update(self, pictures: Any, *, listener: Listener | None = None, wait: bool = True) -> Change:
+        """Give known classes more pictures."""
+        return self.learn(pictures, mode="update", listener=listener, wait=wait)
 
-    @property
-    def tasks_left(self) -> int | None:
-        """About how many more tasks the free coordinates suffice for."""
-        return tasks_left(self.method)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Forget all classes and learn these as one task; `undo` takes that back."""
+        self._lesson(self.reader().to_teach(X, y), "fit", None, True)
+        return self
 
-    @property
-    def num_undoable(self) -> int:
-        """How many changes can be taken back, one after another."""
-        return len(self._manifest.kept)
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Learn classes that are new as a task, and give those that are known more pictures."""
+        pictures, known = self.reader().to_teach(X, y), self.parts.method.classes
+        more, new = (
+            pictures.of([name for name in pictures.classes if (name in known) == is_known])
+            for is_known in (True, False)
+        )
+        if more.classes:
+            self._lesson(more, "update", None, True)
+        try:
+            if new.classes:
+                self._lesson(new, "learn", None, True)
+        except BaseException:
+            if more.classes:
+                self.undo()
+            raise
+        return self
 
-    @property
-    def backbone_name(self) -> str:
-        """The backbone's name, with its weights file where it has one."""
-        settings = self.backbone.settings
-        if settings is None:
-            return "built by hand"
-        is_file = settings.weights not in ("pretrained", "random")
-        return f"{settings.name} ({settings.weights})" if is_file else settings.name
+    def _lesson(self, pictures: Pictures, kind: Kind, listener: Listener | None, wait: bool) -> Change:
+        """Teach pictures, measure all classes anew, and commit what came of it."""
+        listener = listener or Silence()
+        mode: Mode = "update" if kind == "update" else "quick" if kind == "quick" else "learn"
+        with self._changing(wait, listener) as state:
+            known, begun = self.classes, state
+            if kind == "fit":
+                known, begun = [], self._fresh(state)
+            self._check_classes(pictures.classes, mode, [info.name for info in known])
+            known_kind = known[0].kind if known else pictures.kind
+            together = checked_kind(pictures.classes, pictures.kind, known_kind, self._store.label)
+            pictures = replace(pictures, kind=together)
+            started = time.perf_counter()
+            parts = begun.parts
+            before = lesson.counts_of(parts, begun.memory)
+            memory = lesson.taught(parts, listener, begun.memory, pictures, mode)
+            earlier = lesson.counts_of(parts, memory)
+            memory, logits = lesson.held_back(parts, memory, pictures)
+            calibration = lesson.calibrated(parts, memory)
+            evaluation = evaluation_of(parts.method, pictures.held_back, logits, calibration)
+            method, seconds = parts.method, time.perf_counter() - started
+            report = report_of(
+                pictures, evaluation, earlier, calibration, capacity_of(method), tasks_left(method), seconds
+            )
+            report["fallen"] = fallen(before, earlier)
+            classes = lesson.dated(known, pictures, mode, len(parts.method.tasks), now())
+            change = self._change(kind, pictures.classes, report)
+            self._commit(change, replace(begun, memory=memory), classes, calibration)
+            if report["fallen"]:
+                how = "undo()" if self.path is None else f"clare undo {quote(str(self.path))}"
+                listener.notice(fall_in_words(report["fallen"], how))
+            return change
 
-    @property
-    def backbone_hash(self) -> str:
-        """Hash of the backbone's weights."""
-        return self.backbone.fingerprint
+    def _check_classes(self, classes: tuple[str, ...], mode: Mode, known: Sequence[str]) -> None:
+        """Refuse new classes that are known, and updates of classes that are not."""
+        for name in classes:
+            if mode == "update":
+                if not self._state.memory.counts[self._place(name)]:
+                    raise ModelError(
+                        f"{self._store.label} does not say from how many pictures it knows '{name}', so more cannot be "
+                        "weighed against them; remove the class and learn it anew"
+                    )
+            elif name in known:
+                raise ModelError(
+                    f"the class '{name}' is known already; give it more pictures with --update (mode='update'), "
+                    "or leave it out"
+                )
 
-    @property
-    def image_size(self) -> int:
-        """Side of the square that the backbone sees."""
-        return self.transforms.image_size
 
-    @property
-    def channels(self) -> int:
-        """3 for colour, 1 for grey."""
-        return self.backbone.channels
-
-    @property
-    def transforms(self) -> TransformSettings:
-        """How pictures become inputs."""
-        return self._context.transforms.settings
-
-    @property
-    def is_drawing_model(self) -> bool:
-        """Whether the backbone is the one for drawings that comes with the package."""
-        return is_drawing_backbone(self.backbone.settings)
-
-    @property
-    def calibration(self) -> dict[str, Any] | None:
-        """How probabilities and the score of being unknown come about; none before there is enough to fit them."""
-        return cast(dict[str, Any] | None, self._manifest.state["calibration"])
-
-    @property
-    def threshold(self) -> float:
-        """The score from which a picture is called unknown unless another is asked for."""
-        return DEFAULT_THRESHOLD if self.calibration is None else float(self.calibration["threshold"])
-
-    @property
-    def scale(self) -> float:
-        """Factor that turns logits into the arguments of a softmax, the head's own where nothing was fitted."""
-        return fitted_scale(self.calibration, self.method)
-
-    def reader(self, skip_bad: bool = False) -> Reader:
-        """Return what reads pictures as this model needs them."""
-        side = self.transforms.resize
-        # A random crop takes a part of the picture, so more of its detail is kept.
-        return Reader(self.channels, 2 * side if self.transforms.train == "crop" else side, self.method.seed, skip_bad)
-
-    def predict(
-        self, images: ImageLike | Sequence[ImageLike], top: int = 5, threshold: float | None = None
-    ) -> list[Guess]:
-        """Name each picture: its most probable classes, and the score that it is none of them."""
-        reader = self.reader()
-        return self.predict_pixels([reader.image(image) for image in as_list(images)], top, threshold)
-
-    def predict_pixels(self, images: Sequence[Pixels], top: int = 5, threshold: float | None = None) -> list[Guess]:
-        """Name pictures that this model's reader has read."""
-        if top < 1:
-            raise DataError(f"the number of guesses is {top}; ask for at least one")
-        if not images:
-            return []
-        with self._threads:
-            self._require_classes()
-            names = self.method.classes
-            logits = self._logits(images)
-            unknown = scores(self.calibration, logits.amax(1)).tolist()
-            scale = self.scale
-        limit = self.threshold if threshold is None else threshold
-        best = (scale * logits.double()).softmax(1).topk(min(top, len(names)))
-        return [
-            Guess(tuple(names[place] for place in places), tuple(values), score, score >= limit and score > 0)
-            for values, places, score in zip(best.values.tolist(), best.indices.tolist(), unknown, strict=True)
-        ]
-
-    def evaluate(self, examples: Examples) -> Evaluation:
-        """Count, on pictures whose classes are given, what each class is taken for."""
-        if isinstance(examples, str | Path) and is_split(Path(examples)):
-            examples = Path(examples) / "test"
-        images = self.reader().by_class(examples)
-        with self._threads:
-            self._require_classes()
-            flat = [image for name in images for image in images[name]]
-            return self._measured(images, self._logits(flat), self.calibration)
-
-    def _measured(
-        self, images: Mapping[str, list[Pixels]], logits: Tensor, calibration: dict[str, Any] | None
-    ) -> Evaluation:
-        """Count what pictures with these logits, class by class, are taken for."""
-        given = [name for name in images for _ in images[name]]
-        scale = fitted_scale(calibration, self.method)
-        return evaluation_of(self.method.classes, given, logits, calibration, self.threshold, scale)
-
-    def count_inverted(self, images: Sequence[Pixels]) -> int:
-        """Count the pictures of which the backbone sees the negative."""
-        if self.transforms.invert == "never" or not images:
-            return 0
-        canvas = ImageStore.from_images(images).batch(torch.arange(len(images)))
-        return int(self._context.transforms.inverted(canvas).sum())
-
-    def estimate_seconds(self, num_images: int, num_classes: int, mode: Mode = "learn") -> float:
-        """Estimate how long teaching will take, from a short measurement on this device."""
-        with self._threads:
-            return teaching.measure_seconds(self._context, self.method, num_images, num_classes, mode == "learn")
-
-    def _logits(self, images: Sequence[Pixels]) -> Tensor:
-        """Return the logits of pictures over all known classes."""
-        return teaching.logits_of(self._context, self.method, teaching.features_of(self._context, self.method, images))
-
-    def _require_classes(self) -> None:
-        """Refuse to guess before anything was taught."""
-        if not self.method.classes:
-            command = f"clare learn {quote(str(self.path))} PICTURES"
-            raise ModelError(f"{self.path} knows no classes yet; teach it some: {command}")
+def load(
+    folder: str | Path,
+    backbone: BackboneLike | None = None,
+    *,
+    method: str | type[Method] | None = None,
+    device: str = "auto",
+) -> Classifier:
+    """Open a model folder; a backbone built by hand and a method in a file must be given again."""
+    # Says what is missing where there is no model.
+    files.read_manifest(Path(folder))
+    return Classifier(folder, backbone=backbone, method=method, device=device)

@@ -1,17 +1,16 @@
 """Counts and reports of how well pictures were named."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from shlex import quote
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from clare.classifier.certainty import calibration_error
+from clare.classifier.certainty import calibration_error, fitted_scale
 from clare.classifier.memory import Memory
 from clare.classifier.pictures import Pictures
-from clare.classifier.unknown import scores
+from clare.classifier.unknown import scores, threshold_of
+from clare.methods.base import Method
 from clare.methods.protocols import Capacity
 from clare.model.records import Evaluation
 
@@ -20,14 +19,18 @@ Counts = dict[str, dict[str, Any]]
 
 
 def evaluation_of(
-    known: Sequence[str],
-    given: Sequence[str],
-    logits_NK: Tensor,
-    calibration: dict[str, Any] | None,
-    threshold: float,
-    scale: float,
+    method: Method, images: Mapping[str, Sequence[Any]], logits_NK: Tensor, calibration: dict[str, Any] | None
 ) -> Evaluation:
-    """Count what pictures of the given classes were taken for; classes that are not known are counted apart."""
+    """Count what pictures with these logits, class by class, were taken for; unknown classes are counted apart."""
+    given = [name for name in images for _ in images[name]]
+    return counted(method.classes, given, logits_NK, calibration, fitted_scale(calibration, method))
+
+
+def counted(
+    known: Sequence[str], given: Sequence[str], logits_NK: Tensor, calibration: dict[str, Any] | None, scale: float
+) -> Evaluation:
+    """Count what pictures of the given classes were taken for."""
+    threshold = threshold_of(calibration)
     place_of = {name: place for place, name in enumerate(known)}
     num_known = len(known)
     truth = torch.tensor([place_of.get(name, num_known) for name in given], dtype=torch.int64)
@@ -83,8 +86,8 @@ def fallen(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
     return found
 
 
-def fall_in_words(falls: dict[str, dict[str, int]], model: Path) -> str:
-    """Say which classes lost, the hardest hit first, and how to go back."""
+def fall_in_words(falls: dict[str, dict[str, int]], way_back: str) -> str:
+    """Say which classes lost, the hardest hit first, and what to type to go back."""
     hardest = sorted(
         falls, key=lambda name: (falls[name]["after"] - falls[name]["before"]) / falls[name]["num_held_back"]
     )
@@ -95,7 +98,7 @@ def fall_in_words(falls: dict[str, dict[str, int]], model: Path) -> str:
     more = f" and {len(hardest) - NUM_NAMED} more classes" if len(hardest) > NUM_NAMED else ""
     return (
         f"fewer held-back pictures of earlier classes are named rightly: {', '.join(lines)}{more}; "
-        f"to go back to before this lesson: clare undo {quote(str(model))}"
+        f"to go back to before this lesson: {way_back}"
     )
 
 

@@ -1,14 +1,17 @@
 """Pictures to be taught: read, brought to a size that fits in memory, and a fifth of each class held back."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from clare.data.examples import Examples, ImageLike, read_examples, read_image
-from clare.data.folders import image_paths, subfolders
+from clare.classifier.inputs import labelled
+from clare.classifier.labels import as_labels, kind_of, names_of
+from clare.data.folders import subfolders
 from clare.data.images import Pixels, shrink_image
+from clare.data.pictures import ImageLike, read_image
 from clare.data.store import ImageStore, LabelledImages
 from clare.errors import DataError
 from clare.seeds import generator_at
@@ -25,11 +28,20 @@ class Pictures:
     train: dict[str, list[Pixels]]
     held_back: dict[str, list[Pixels]]
     skipped: list[str] = field(default_factory=list)
+    kind: str | None = None
+    """The type of the classes where they were given as numbers."""
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes to be taught."""
         return tuple(self.train)
+
+    def of(self, classes: Collection[str]) -> "Pictures":
+        """Return the pictures of some classes alone."""
+        train, held_back = (
+            {name: images for name, images in part.items() if name in classes} for part in (self.train, self.held_back)
+        )
+        return replace(self, train=train, held_back=held_back)
 
     @property
     def num_train(self) -> int:
@@ -53,59 +65,53 @@ class Reader:
         """Return one picture, no larger than needed."""
         return shrink_image(read_image(image, self.channels), self.shorter_side)
 
-    def to_teach(self, examples: Examples) -> Pictures:
-        """Read examples, and hold back what is in a folder `test` or else a fifth of each class."""
+    def to_teach(self, given: Any, labels: Any = None) -> Pictures:
+        """Read pictures to learn from, and hold back what is in a folder `test` or else a fifth of each class."""
         self.skipped = []
-        if isinstance(examples, str | Path) and is_split(Path(examples)):
-            train, test = (self.by_class(Path(examples) / part) for part in ("train", "test"))
+        if labels is None and isinstance(given, str | Path) and is_split(Path(given)):
+            train, test = (self.by_class(Path(given) / part) for part in ("train", "test"))
             strange = sorted(test.keys() - train.keys())
             if strange:
                 raise DataError(
-                    f"'{examples}/test' has the class '{strange[0]}', which '{examples}/train' has not; "
+                    f"'{given}/test' has the class '{strange[0]}', which '{given}/train' has not; "
                     "give both the same class folders"
                 )
             pictures = Pictures(train, {name: test.get(name, []) for name in train}, self.skipped)
         else:
-            pictures = self._split(self.by_class(examples))
+            found = self._by_label(given, labels)
+            named = dict(zip(names_of(found), found.values(), strict=True))
+            pictures = replace(self._split(named), kind=kind_of(as_labels(list(found))))
         for name in pictures.classes:
             check_name(name)
         return pictures
 
-    def by_class(self, examples: Examples) -> dict[str, list[Pixels]]:
-        """Read all pictures of some examples by class name."""
-        if isinstance(examples, str | Path):
-            folder = Path(examples)
-            if not folder.is_dir():
-                raise DataError(f"there is no folder {folder}; give a folder that has one folder per class")
-            names = subfolders(folder)
-            if not names:
-                raise DataError(f"{folder} has no class folders; put the images of each class into a folder of its own")
-            found = {name: self._readable(image_paths(folder / name)) for name in names}
-        elif isinstance(examples, Mapping):
-            found = {str(name): self._readable(images) for name, images in examples.items()}
-        else:
-            read = read_examples(examples, self.channels)
-            found = {
-                name: [shrink_image(image, self.shorter_side) for image in images] for name, images in read.items()
-            }
-        empty = [name for name, images in found.items() if not images]
+    def by_class(self, given: Any, labels: Any = None) -> dict[str, list[Pixels]]:
+        """Read all pictures by the names of their classes."""
+        found = self._by_label(given, labels)
+        return dict(zip(names_of(found), found.values(), strict=True))
+
+    def _by_label(self, given: Any, labels: Any) -> dict[Hashable, list[Pixels]]:
+        """Read all pictures by their classes as they were given."""
+        classes, pairs = labelled(given, labels)
+        found: dict[Hashable, list[Pixels]] = {label: [] for label in classes or ()}
+        for label, image in pairs:
+            found.setdefault(label, []).extend(self._readable(image))
+        empty = [label for label, images in found.items() if not images]
         if empty:
             raise DataError(f"the class '{empty[0]}' has no images that can be read; add some or leave the class out")
         if not found:
             raise DataError("there are no classes to read; give at least one class with images")
-        return found
+        return found if classes is not None else {label: found[label] for label in sorted(found)}  # type: ignore[type-var]
 
-    def _readable(self, images: Iterable[ImageLike]) -> list[Pixels]:
-        """Read pictures; those that cannot be read stop it, or are left out and remembered."""
-        found = []
-        for image in images:
-            try:
-                found.append(self.image(image))
-            except DataError:
-                if not self.skip_bad:
-                    raise
-                self.skipped.append(str(image) if isinstance(image, str | Path) else "an image")
-        return found
+    def _readable(self, image: ImageLike) -> list[Pixels]:
+        """Read a picture; one that cannot be read stops it, or is left out and remembered."""
+        try:
+            return [self.image(image)]
+        except DataError:
+            if not self.skip_bad:
+                raise
+            self.skipped.append(str(image) if isinstance(image, str | Path) else "an image")
+            return []
 
     def _split(self, found: dict[str, list[Pixels]]) -> Pictures:
         """Hold back a fifth of each class, drawn by the seed and the class's name."""
@@ -136,7 +142,7 @@ def check_name(name: str) -> None:
         )
 
 
-def labelled(
+def as_images(
     images: Mapping[str, list[Pixels]], label_of: Callable[[str], int], device: torch.device
 ) -> LabelledImages:
     """Return pictures with their labels in the order of the classes."""

@@ -48,6 +48,11 @@ def scores(curve: dict[str, Any] | None, best: Tensor) -> Tensor:
     return torch.sigmoid(curve["slope"] * best.double() + curve["offset"])
 
 
+def threshold_of(curve: dict[str, Any] | None) -> float:
+    """Return the score from which a picture is called unknown unless another is asked for."""
+    return DEFAULT_THRESHOLD if curve is None else float(curve["threshold"])
+
+
 def _fit(values: Tensor, targets: Tensor) -> tuple[float, float]:
     """Return slope, never above zero, and offset of a logistic regression with a small ridge, by Newton's method."""
     design = torch.stack([values, torch.ones_like(values)], dim=1)

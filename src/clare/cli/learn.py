@@ -12,20 +12,20 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from clare.classifier.defaults import DEFAULT_METHOD
+from clare.classifier.classifier import Classifier, load
 from clare.classifier.pictures import Pictures, is_split, num_held_back
-from clare.classifier.taught import TaughtModel
 from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
-from clare.model.beginning import no_model_without_lesson
-from clare.model.folder import holds_leftovers_alone, read_manifest
+from clare.model.folder import MANIFEST, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
-from clare.presets.load import find_backbone, parse_override
+from clare.presets.load import parse_override
 from clare.report.tables import duration, percent
 from clare.settings import merge
 
+NAMED = {"backbone": "backbone", "method": "method", "seed": "seed", "keep": "num_kept"}
+"""Options for a new model, and what Python calls them."""
 NUM_LOOKED_AT = 20
 LARGEST_DRAWING = 128
 """Pictures with a longer side than this are hardly drawings of 28 by 28 pixels."""
@@ -92,12 +92,12 @@ def learn_command(
     counts = count_pictures(pictures)
     if check is not None:
         count_pictures(check)
-    with Bar(console) as bar, no_model_without_lesson(path):
-        model = open_or_create(bar, path, mode, creation, wait, device)
+    with Bar(console) as bar:
+        model = open_or_make(bar, path, mode, creation, device)
         _say_before(bar, model, counts, pictures, mode)
         read = model.reader(skip_bad_images).to_teach(pictures)
         _say_read(bar, model, read)
-        change = model.teach(read, mode=mode, listener=bar, wait=wait)
+        change = model.learn(read, mode=mode, listener=bar, wait=wait)
         checked = None if check is None else model.evaluate(check)
     print_report(console, model, change, checked)
 
@@ -113,34 +113,27 @@ def count_pictures(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def open_or_create(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], wait: bool, device: str) -> TaughtModel:
+def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], device: str) -> Classifier:
     """Open the model, or make it; how a model is made cannot be changed once it knows classes."""
     given = {key: value for key, value in creation.items() if value not in (None, [])}
-    if (path / "model.json").exists():
-        has_classes = bool(read_manifest(path).state["classes"])
-        if has_classes or not given:
-            model = TaughtModel.open(path, device=device, method=given.pop("method", None))
-            if not given:
-                return model
-        if has_classes:
+    is_there = (path / MANIFEST).exists()
+    if is_there and read_manifest(path).state["classes"]:
+        model = load(path, method=given.pop("method", None), device=device)
+        if given:
             option = next(iter(given))
             raise SettingsError(
                 f"{path} knows classes already, and --{option} counts only for a new model; leave it out or choose "
                 "another folder"
             )
-    elif path.exists() and not (path.is_dir() and holds_leftovers_alone(path)):
-        raise SettingsError(f"{path} is there and is no model folder; choose another name for the model")
+        return model
     if mode == "update":
         raise SettingsError(f"{path} knows no classes that could get more pictures; leave out --update")
     settings: dict[str, Any] = {}
     for override in given.get("set", []):
         settings = merge(settings, parse_override(override))
-    backbone = find_backbone(given.get("backbone"))
-    numbers = {name: given[key] for key, name in (("seed", "seed"), ("keep", "num_kept")) if key in given}
-    model = TaughtModel.create(
-        path, backbone, given.get("method", DEFAULT_METHOD), settings, device=device, wait=wait, **numbers
-    )
-    if model.is_drawing_model and "backbone" not in given:
+    named = {name: given[key] for key, name in NAMED.items() if key in given}
+    model = Classifier(path, **named, settings=settings or None, device=device)
+    if not is_there and model.is_drawing_model and "backbone" not in given:
         bar.notice(
             f"the new model uses {model.backbone_name}, the small backbone for drawings that comes with the package "
             "and needs no network; for photos give --backbone, such as vit_base_patch16_224.augreg_in21k"
@@ -148,7 +141,7 @@ def open_or_create(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], w
     return model
 
 
-def _say_before(bar: Bar, model: TaughtModel, counts: dict[str, list[Path]], pictures: Path, mode: Mode) -> None:
+def _say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pictures: Path, mode: Mode) -> None:
     """Say what will be taught, how long it will take and how much room there is."""
     num_images = sum(map(len, counts.values()))
     num_held = 0 if is_split(pictures) else sum(num_held_back(len(paths)) for paths in counts.values())
@@ -172,7 +165,7 @@ def _say_before(bar: Bar, model: TaughtModel, counts: dict[str, list[Path]], pic
             )
 
 
-def _say_read(bar: Bar, model: TaughtModel, read: Pictures) -> None:
+def _say_read(bar: Bar, model: Classifier, read: Pictures) -> None:
     """Say what was left out, and what will hardly work."""
     for name in read.skipped:
         bar.notice(f"'{name}' cannot be read as an image and was left out")
@@ -191,17 +184,17 @@ def _say_read(bar: Bar, model: TaughtModel, read: Pictures) -> None:
         )
 
 
-def capacity_line(model: TaughtModel) -> str:
+def capacity_line(model: Classifier) -> str:
     """Say how much of the adapter is free, and for how long."""
     capacity = model.capacity
     if capacity is None:
-        return f"capacity: no limit; the method '{model.method.name}' claims no coordinates"
+        return f"capacity: no limit; the method '{model.parts.method.name}' claims no coordinates"
     share = percent(capacity.num_free / capacity.num_coordinates)
     left = "" if model.tasks_left is None else f", enough for about {model.tasks_left} more tasks"
     return f"capacity: {share} % of the coordinates are free{left}"
 
 
-def print_report(console: Console, model: TaughtModel, change: Change, checked: Evaluation | None) -> None:
+def print_report(console: Console, model: Classifier, change: Change, checked: Evaluation | None) -> None:
     """Print accuracies of new and old classes, the capacity left, and what to type next."""
     console.print(report_table(model, change.classes, checked))
     accuracy = change.report["accuracy"]
@@ -221,7 +214,7 @@ def print_report(console: Console, model: TaughtModel, change: Change, checked: 
         console.print(escape(line), soft_wrap=True, highlight=False)
 
 
-def report_table(model: TaughtModel, new: Sequence[str], checked: Evaluation | None) -> Table:
+def report_table(model: Classifier, new: Sequence[str], checked: Evaluation | None) -> Table:
     """Return the newest accuracy of every class with its date, and that of a check where there was one."""
     table = Table(box=None, pad_edge=False)
     headings = (

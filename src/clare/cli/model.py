@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier, load
 from clare.cli.learn import accuracy_cells, capacity_line, day
 from clare.errors import ModelError
 from clare.model.records import Change, Evaluation
@@ -17,10 +17,10 @@ from clare.report.tables import percent
 
 def inspect_command(console: Console, path: Path, plot: Path | None, method: str | None, device: str) -> None:
     """Print what a model is, knows and has left."""
-    model = TaughtModel.open(path, device=device, method=method)
+    model = load(path, method=method, device=device)
     if plot is not None and model.claims is None:
-        raise ModelError(f"the method '{model.method.name}' claims no coordinates, so there is nothing to plot")
-    _say(console, *_facts(model))
+        raise ModelError(f"the method '{model.parts.method.name}' claims no coordinates, so there is nothing to plot")
+    _say(console, *_facts(path, model))
     console.print(_class_table(model))
     if model.claims:
         console.print(_claims_table(model.claims))
@@ -32,9 +32,9 @@ def inspect_command(console: Console, path: Path, plot: Path | None, method: str
         _say(console, f"plot: {plot}")
 
 
-def _facts(model: TaughtModel) -> list[str]:
+def _facts(path: Path, model: Classifier) -> list[str]:
     """Return what there is to say in a line each."""
-    num_bytes = sum(file.stat().st_size for file in model.path.iterdir() if file.is_file())
+    num_bytes = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
     calibration = model.calibration
     unknown = (
         "not calibrated yet"
@@ -42,9 +42,9 @@ def _facts(model: TaughtModel) -> list[str]:
         else f"threshold {calibration['threshold']:.2f}, fitted to {calibration['num_pairs']} held-back pictures"
     )
     return [
-        f"{model.path}: version {model.version}, {len(model.classes)} classes, method {model.method.name}",
-        f"backbone: {model.backbone_name}, hash {model.backbone_hash}, {model.image_size} x {model.image_size} pixels, "
-        f"{'grey' if model.channels == 1 else 'colour'}",
+        f"{path}: version {model.version}, {len(model.classes)} classes, method {model.parts.method.name}",
+        f"backbone: {model.backbone_name}, hash {model.parts.backbone.fingerprint}, "
+        f"{model.image_size} x {model.image_size} pixels, {'grey' if model.channels == 1 else 'colour'}",
         capacity_line(model),
         f"none of these: {unknown}",
         f"size on disk: {num_bytes / 1e6:.1f} MB; changes that can be undone: {model.num_undoable}",
@@ -52,7 +52,7 @@ def _facts(model: TaughtModel) -> list[str]:
     ]
 
 
-def _class_table(model: TaughtModel) -> Table:
+def _class_table(model: Classifier) -> Table:
     """Return the classes with the task and the day they came with."""
     table = Table(box=None, pad_edge=False)
     for heading in ("class", "task", "taught", "pictures", "accuracy (%)", "of", "measured"):
@@ -76,7 +76,7 @@ def _claims_table(claims: list[list[int]]) -> Table:
     return table
 
 
-def _history_table(model: TaughtModel) -> Table:
+def _history_table(model: Classifier) -> Table:
     """Return the changes, oldest first."""
     table = Table("change", "what", "when", "classes", box=None, pad_edge=False, title="history", title_justify="left")
     for change in model.history:
@@ -92,7 +92,7 @@ def _kind(change: Change) -> str:
 
 def undo_command(console: Console, path: Path, wait: bool, method: str | None, device: str) -> None:
     """Take back the last change."""
-    model = TaughtModel.open(path, device=device, method=method)
+    model = load(path, method=method, device=device)
     change = model.undo(wait=wait)
     names = ", ".join(change.classes)
     _say(
@@ -106,13 +106,13 @@ def rename_command(
     console: Console, path: Path, old: str, new: str, wait: bool, method: str | None, device: str
 ) -> None:
     """Give a class another name."""
-    TaughtModel.open(path, device=device, method=method).rename(old, new, wait=wait)
+    load(path, method=method, device=device).rename(old, new, wait=wait)
     _say(console, f"'{old}' is now '{new}'; clare undo {quote(str(path))} takes it back")
 
 
 def remove_command(console: Console, path: Path, name: str, wait: bool, method: str | None, device: str) -> None:
     """Forget a class."""
-    model = TaughtModel.open(path, device=device, method=method)
+    model = load(path, method=method, device=device)
     model.remove(name, wait=wait)
     _say(
         console,
@@ -122,7 +122,7 @@ def remove_command(console: Console, path: Path, name: str, wait: bool, method: 
 
 def evaluate_command(console: Console, path: Path, pictures: Path, plot: Path, method: str | None, device: str) -> None:
     """Measure a model on pictures whose classes are their folders."""
-    model = TaughtModel.open(path, device=device, method=method)
+    model = load(path, method=method, device=device)
     evaluation = model.evaluate(pictures)
     console.print(_evaluation_table(evaluation))
     if evaluation.accuracy is not None:

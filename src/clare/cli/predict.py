@@ -10,11 +10,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier, load
 from clare.data.images import IMAGE_SUFFIXES, Pixels
 from clare.errors import DataError
 from clare.files import write_text
-from clare.model.records import Guess, answer_of
+from clare.model.records import Answer
 
 BATCH = 256
 
@@ -32,19 +32,18 @@ def predict_command(
     device: str,
 ) -> list[str]:
     """Name pictures, and return a sentence for each that could not be read."""
-    model = TaughtModel.open(path, device=device, method=method)
+    model = load(path, method=method, device=device)
     problems: list[str] = []
     rows: list[list[str]] = []
     found = expand(images, problems)
     for batch in _batches(found):
         read = _read(model, batch, problems)
-        guesses = model.predict_pixels([pixels for _, pixels in read], top, threshold)
-        for (name, _), guess in zip(read, guesses, strict=True):
+        for answer in model.guess_pixels([name for name, _ in read], [pixels for _, pixels in read], top, threshold):
             if as_json:
-                console.out(json.dumps(answer_of(name, guess), ensure_ascii=False), highlight=False)
+                console.out(json.dumps(answer.as_json(), ensure_ascii=False), highlight=False)
             elif csv_file is None:
-                console.print(as_line(name, guess), soft_wrap=True, highlight=False)
-            rows.append(as_row(name, guess))
+                console.print(as_line(answer), soft_wrap=True, highlight=False)
+            rows.append(as_row(answer))
     if csv_file is not None:
         write_text(csv_file, as_csv(rows, top))
         console.print(f"{csv_file}: {len(rows)} pictures", soft_wrap=True, highlight=False)
@@ -82,7 +81,7 @@ def _batches(paths: list[Path]) -> Iterator[list[Path]]:
         yield paths[start : start + BATCH]
 
 
-def _read(model: TaughtModel, paths: list[Path], problems: list[str]) -> list[tuple[str, Pixels]]:
+def _read(model: Classifier, paths: list[Path], problems: list[str]) -> list[tuple[str, Pixels]]:
     """Read pictures; one that cannot be read is named and does not stop the rest."""
     reader = model.reader()
     read = []
@@ -94,19 +93,17 @@ def _read(model: TaughtModel, paths: list[Path], problems: list[str]) -> list[tu
     return read
 
 
-def as_line(name: str, guess: Guess) -> str:
-    """Return a guess as a line of text, with markup."""
-    named = zip(guess.names, guess.probabilities, strict=True)
-    text = ", ".join(f"{escape(label)} {100 * probability:.1f} %" for label, probability in named)
-    verdict = "  [bold yellow]none of these?[/]" if guess.is_unknown else ""
-    return f"{escape(name)}: {text} (unknown {guess.unknown:.2f}){verdict}"
+def as_line(answer: Answer) -> str:
+    """Return an answer as a line of text, with markup."""
+    text = ", ".join(f"{escape(guess.name)} {100 * guess.probability:.1f} %" for guess in answer.guesses)
+    verdict = "  [bold yellow]none of these?[/]" if answer.is_unknown else ""
+    return f"{escape(answer.image)}: {text} (unknown {answer.unknown:.2f}){verdict}"
 
 
-def as_row(name: str, guess: Guess) -> list[str]:
-    """Return a guess as a row of a table: file, score, verdict, then names and probabilities in turn."""
-    named = zip(guess.names, guess.probabilities, strict=True)
-    cells = [cell for label, probability in named for cell in (label, f"{probability:.6f}")]
-    return [name, f"{guess.unknown:.6f}", str(guess.is_unknown).lower(), *cells]
+def as_row(answer: Answer) -> list[str]:
+    """Return an answer as a row of a table: file, score, verdict, then names and probabilities in turn."""
+    cells = [cell for guess in answer.guesses for cell in (guess.name, f"{guess.probability:.6f}")]
+    return [answer.image, f"{answer.unknown:.6f}", str(answer.is_unknown).lower(), *cells]
 
 
 def as_csv(rows: list[list[str]], top: int) -> str:

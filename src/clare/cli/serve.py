@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import load
 from clare.errors import SettingsError
 from clare.serve.app import make_app
 from clare.serve.guards import LOOPBACK_NAMES, is_loopback
@@ -47,7 +47,7 @@ def serve_command(
     share_threads()
     options = Options(
         path=model,
-        open_model=partial(TaughtModel.open, device=device, method=method),
+        open_model=partial(load, method=method, device=device),
         teach_command=(sys.executable, "-m", "clare.serve.teach", str(model), device, method or ""),
         token=token,
         hosts=(*LOOPBACK_NAMES, host, *allow_host) if is_local or allow_host else None,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clare.backbones.vit import EMBEDDED, Backbone
 from clare.classifier.certainty import fitted_scale
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import load
 from clare.data.store import ImageStore
 from clare.data.transforms import Transforms, TransformSettings
 from clare.errors import ModelError
@@ -85,8 +85,8 @@ class Source:
 
 def open_source(folder: Path, method: Named = None) -> Source:
     """Read what was committed last to a model folder."""
-    model = TaughtModel.open(folder, device="cpu", method=method)
+    model = load(folder, method=method, device="cpu")
     if not model.classes:
         raise ModelError(f"{folder} knows no classes yet; teach it some before it is exported")
-    classes, history = tuple(model.classes), tuple(model.history)
-    return Source(model.method.eval(), model.backbone, model.transforms, classes, history, model.calibration)
+    classes, history, parts = tuple(model.classes), tuple(model.history), model.parts
+    return Source(parts.method.eval(), parts.backbone, parts.transforms, classes, history, model.calibration)

@@ -56,6 +56,7 @@ class TaughtClass(Values):
     task: int
     taught_at: str
     num_images: Count
+    kind: Annotated[str, Field(pattern="^(bool|u?int(8|16|32|64)|float(16|32|64))$")] | None = None
 
 
 class Calibration(Open):

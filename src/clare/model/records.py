@@ -1,10 +1,10 @@
 """What a taught model tells: its classes, its history, its guesses and how good they are."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Kind = Literal["create", "learn", "quick", "update", "rename", "remove", "undo"]
+Kind = Literal["create", "fit", "learn", "quick", "update", "rename", "remove", "undo"]
 Mode = Literal["learn", "quick", "update"]
 
 UNKNOWN_DATE = "unknown date"
@@ -18,6 +18,12 @@ class ClassInfo:
     task: int
     taught_at: str
     num_images: int
+    kind: str | None = None
+    """The type of the class's label where it was given as a number."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the class as JSON holds it; that a label is text goes without saying."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -44,23 +50,29 @@ class ClassReport:
 
 @dataclass(frozen=True)
 class Guess:
-    """One image's answer: the most probable known classes, descending, and whether it may be none of them."""
+    """A known class that an image may show, and how probable that is."""
 
-    names: tuple[str, ...]
-    probabilities: tuple[float, ...]
+    name: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said of one image, in Python, on the command line and over HTTP."""
+
+    image: str
+    """The name under which it was given, or its number."""
+    guesses: tuple[Guess, ...]
+    """The most probable known classes, best first."""
     unknown: float
+    """Score in 0..1 that it shows none of the known classes."""
     is_unknown: bool
+    """Whether that score is at or above the threshold."""
 
-
-def answer_of(image: str, guess: Guess) -> dict[str, Any]:
-    """Return the answer to one image as JSON holds it: the same from the command line and over HTTP."""
-    named = zip(guess.names, guess.probabilities, strict=True)
-    return {
-        "image": image,
-        "guesses": [{"name": name, "probability": round(probability, 6)} for name, probability in named],
-        "unknown": round(guess.unknown, 6),
-        "is_unknown": guess.is_unknown,
-    }
+    def as_json(self) -> dict[str, Any]:
+        """Return the answer as JSON holds it, to six digits."""
+        guesses = [{"name": guess.name, "probability": round(guess.probability, 6)} for guess in self.guesses]
+        return {**asdict(self), "guesses": guesses, "unknown": round(self.unknown, 6)}
 
 
 @dataclass(frozen=True)
@@ -113,6 +125,8 @@ def class_reports(history: Iterable[Change]) -> dict[str, ClassReport]:
     for change in standing(history):
         if change.kind == "rename" and change.classes[0] in reports:
             reports[change.classes[1]] = reports.pop(change.classes[0])
+        elif change.kind == "fit":
+            reports.clear()
         elif change.kind == "remove":
             reports.pop(change.classes[0], None)
         for name, counts in change.report.get("classes", {}).items():

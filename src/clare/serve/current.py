@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier
 from clare.errors import ClareError
 
 logger = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 class CurrentModel:
     """Holds the model in use; whoever asks takes it once and keeps it for the whole answer."""
 
-    def __init__(self, path: Path, open_model: Callable[[Path], TaughtModel], executor: Executor | None) -> None:
+    def __init__(self, path: Path, open_model: Callable[[Path], Classifier], executor: Executor | None) -> None:
         """Take the folder, how to open it, and where that is done after the first time."""
         self.path, self.open_model, self.executor = path, open_model, executor
         self._stamp = self._read_stamp()

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from clare.model.records import Answer
+
 
 class Problem(BaseModel):
     """Every refusal."""
@@ -18,27 +20,11 @@ class Health(BaseModel):
     version: int
 
 
-class GuessAnswer(BaseModel):
-    """A class that an image may show."""
-
-    name: str
-    probability: float
-
-
-class ImageAnswer(BaseModel):
-    """The answer to one image, as `clare predict --json` prints it."""
-
-    image: str = Field(description="The name under which the image was sent.")
-    guesses: list[GuessAnswer] = Field(description="The most probable classes, best first.")
-    unknown: float = Field(description="Score in 0..1 that the image shows none of the known classes.")
-    is_unknown: bool
-
-
 class Prediction(BaseModel):
     """The answers to all images of a request, from one version of the model."""
 
     version: int
-    answers: list[ImageAnswer]
+    answers: list[Answer]
 
 
 class ClassAccuracy(BaseModel):

@@ -15,10 +15,10 @@ import torch
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier
 from clare.data.images import Pixels
 from clare.errors import ModelError
-from clare.model.records import Change, Guess, Mode, answer_of
+from clare.model.records import Answer, Change, Mode
 from clare.serve.archives import StoredImage, clean_label, unpack
 from clare.serve.batching import Batcher
 from clare.serve.current import CurrentModel
@@ -41,7 +41,7 @@ class Options:
     """Where the model is, who may change it, and how it is taught."""
 
     path: Path
-    open_model: Callable[[Path], TaughtModel]
+    open_model: Callable[[Path], Classifier]
     teach_command: Sequence[str]
     """The command of the child process, without the job's folder and the mode."""
     token: str | None = None
@@ -61,7 +61,7 @@ class Service:
         # On a GPU all work is done on one thread: another one's would spoil a graph that is being recorded.
         opener = self.predictor if torch.cuda.is_available() else None
         self.current = CurrentModel(options.path, options.open_model, opener)
-        self.batcher: Batcher[Guess] = Batcher(self._predict_batch, self.predictor, limits)
+        self.batcher: Batcher[Answer] = Batcher(self._predict_batch, self.predictor, limits)
         self.jobs = Jobs(options.teach_command, limits.waiting_jobs, self.current.refresh)
         self.memory = Budget(limits.memory_bytes, "too many images are under way; try again in a second")
         self.undecoded = Budget(limits.waiting_images, "too many images wait to be decoded; try again in a second")
@@ -92,10 +92,10 @@ class Service:
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def _predict_batch(self, images: list[Pixels], top: int) -> tuple[int, list[Guess]]:
+    def _predict_batch(self, images: list[Pixels], top: int) -> tuple[int, list[Answer]]:
         """Predict with the model in use at this moment."""
         model = self.current.model
-        return model.version, model.predict_pixels(images, top)
+        return model.version, model.guess_pixels([""] * len(images), images, top)
 
     async def predict(self, request: Request, top: int, threshold: float | None) -> dict[str, Any]:
         """Answer the images of a request."""
@@ -112,10 +112,9 @@ class Service:
             parts.clear()
             with self.undecoded.taken(len(contents)):
                 images = await self.decoders.decode_all(contents, self.current.model.reader())
-            version, guesses = await self.batcher.ask(images, top)
+            version, found = await self.batcher.ask(images, top)
         answers = [
-            answer_of(name, _as_asked(guess, top, threshold))
-            for (name, _), guess in zip(contents, guesses, strict=True)
+            _as_asked(answer, name, top, threshold).as_json() for (name, _), answer in zip(contents, found, strict=True)
         ]
         return {"version": version, "answers": answers}
 
@@ -172,12 +171,12 @@ class Service:
         capacity, reports = model.capacity, model.reports
         return {
             "version": model.version,
-            "name": model.path.name,
+            "name": self.options.path.name,
             "is_drawing_model": model.is_drawing_model,
             "image_size": model.image_size,
             "channels": model.channels,
             "classes": [
-                {**asdict(each), "held_back": asdict(measured) if (measured := reports.get(each.name)) else None}
+                {**each.as_json(), "held_back": asdict(measured) if (measured := reports.get(each.name)) else None}
                 for each in model.classes
             ],
             "capacity": capacity
@@ -212,10 +211,10 @@ def _content(part: Part) -> bytes:
     return part.file.read()
 
 
-def _as_asked(guess: Guess, top: int, threshold: float | None) -> Guess:
-    """Return a guess with as many names as were asked for, judged by the threshold that was asked for."""
-    is_unknown = guess.is_unknown if threshold is None else guess.unknown >= threshold
-    return Guess(guess.names[:top], guess.probabilities[:top], guess.unknown, is_unknown)
+def _as_asked(answer: Answer, name: str, top: int, threshold: float | None) -> Answer:
+    """Return an answer with as many guesses as were asked for, judged by the threshold that was asked for."""
+    is_unknown = answer.is_unknown if threshold is None else answer.unknown >= threshold
+    return Answer(name, answer.guesses[:top], answer.unknown, is_unknown)
 
 
 def _sort_parts(parts: list[Part], folder: Path, limits: Limits) -> list[StoredImage]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from clare.classifier.classifier import load
 from clare.classifier.pictures import Reader
-from clare.classifier.taught import TaughtModel
 from clare.data.images import Pixels
 from clare.errors import ClareError
 from clare.files import write_json
@@ -127,11 +127,11 @@ def read_examples(folder: Path, reader: Reader) -> dict[str, list[Pixels]]:
 def teach(path: Path, device: str, method: str | None, folder: Path, mode: Mode, reporter: Reporter) -> None:
     """Teach the model the images of a job and tell the change."""
     reporter.say(step="reading the images")
-    model = TaughtModel.open(path, device=device, method=method)
+    model = load(path, method=method, device=device)
     examples = read_examples(folder, model.reader())
     num_images = sum(map(len, examples.values()))
     reporter.begin(model.estimate_seconds(num_images, len(examples), mode))
-    reporter.say(change=describe(model.teach(examples, mode=mode, listener=reporter)))
+    reporter.say(change=describe(model.learn(examples, mode=mode, listener=reporter)))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from own_worlds import drawings, new_model, tiny_weights
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier, load
 from clare.engine.context import Silence
 from clare.errors import ModelError
 from clare.model.lock import writing
@@ -23,7 +23,7 @@ import json, os, shutil, signal, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from own_worlds import content, drawings
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier, load
 
 folder, outcomes = Path(sys.argv[1]), []
 for number in range(1, 10):
@@ -36,15 +36,15 @@ for number in range(1, 10):
             if next(count) == number:
                 os.kill(os.getpid(), signal.SIGKILL)
             sync(descriptor)
-        opened = TaughtModel.open(model, device="cpu")
+        opened = load(model, device="cpu")
         os.fsync = counted
         opened.remove("dog") if sys.argv[3] == "remove" else opened.undo()
         os._exit(0)
     _, status = os.waitpid(child, 0)
-    opened = TaughtModel.open(model, device="cpu")
-    said = [guess.names[0] for guess in opened.predict(drawings("cat", seed=4)["cat"])]
-    outcomes.append([os.WIFSIGNALED(status), opened.version, opened.method.classes, said])
-    opened.teach(drawings("tram"), mode="quick")
+    opened = load(model, device="cpu")
+    said = [guess.guesses[0].name for guess in opened.guess(drawings("cat", seed=4)["cat"])]
+    outcomes.append([os.WIFSIGNALED(status), opened.version, opened.parts.method.classes, said])
+    opened.learn(drawings("tram"), mode="quick")
     temporary = [name for name in content(model) if name.endswith(".tmp")]
     assert not temporary, temporary
 print(json.dumps(outcomes))
@@ -56,7 +56,7 @@ sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from own_worlds import drawings
 from clare.engine.context import Silence
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier, load
 
 class Holds(Silence):
     def step(self, name, num_epochs):
@@ -64,8 +64,8 @@ class Holds(Silence):
         while not (Path(sys.argv[1]) / "go").exists():
             time.sleep(0.01)
 
-model = TaughtModel.open(Path(sys.argv[1]) / "model", device="cpu")
-model.teach(drawings("bus", "van"), mode="quick", listener=Holds())
+model = load(Path(sys.argv[1]) / "model", device="cpu")
+model.learn(drawings("bus", "van"), mode="quick", listener=Holds())
 """
 
 TESTS = Path(__file__).parents[1]
@@ -74,9 +74,9 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.parametrize("change", ["remove", "undo"])
 def test_a_process_killed_while_saving_leaves_a_whole_model(tmp_path: Path, start_python: Start, change: str) -> None:
     model = new_model(tmp_path)
-    model.teach(drawings("cat", "dog", "bus"), mode="quick")
+    model.learn(drawings("cat", "dog", "bus"), mode="quick")
     if change == "undo":
-        model.teach(drawings("van"), mode="quick")
+        model.learn(drawings("van"), mode="quick")
     process = start_python("-c", KILLED, tmp_path, TESTS, change)
     printed, messages = process.communicate(timeout=200)
     assert process.returncode == 0, messages
@@ -93,7 +93,7 @@ def test_a_process_killed_while_saving_leaves_a_whole_model(tmp_path: Path, star
 
 def holder(tmp_path: Path, start_python: Start) -> "subprocess.Popen[str]":
     """Start a process that is in the middle of teaching bus and van, and stays there until it is told to go on."""
-    new_model(tmp_path).teach(drawings("cat", "dog"), mode="quick")
+    new_model(tmp_path).learn(drawings("cat", "dog"), mode="quick")
     process = start_python("-c", HOLDS, tmp_path, TESTS)
     while not (tmp_path / "holding").exists():
         assert process.poll() is None, process.communicate()
@@ -103,11 +103,11 @@ def holder(tmp_path: Path, start_python: Start) -> "subprocess.Popen[str]":
 
 def test_a_second_teacher_waits_or_is_refused_and_readers_go_on(tmp_path: Path, start_python: Start) -> None:
     process = holder(tmp_path, start_python)
-    model = TaughtModel.open(tmp_path / "model", device="cpu")
+    model = load(tmp_path / "model", device="cpu")
     assert [info.name for info in model.classes] == ["cat", "dog"]
-    assert model.predict(drawings("cat", seed=4)["cat"][0])[0].names[0] == "cat"
+    assert model.guess(drawings("cat", seed=4)["cat"][0])[0].guesses[0].name == "cat"
     for change in (
-        lambda: model.teach(drawings("tram"), mode="quick", wait=False),
+        lambda: model.learn(drawings("tram"), mode="quick", wait=False),
         lambda: model.undo(wait=False),
         lambda: model.rename("cat", "kitten", wait=False),
         lambda: model.remove("cat", wait=False),
@@ -123,7 +123,7 @@ def test_a_second_teacher_waits_or_is_refused_and_readers_go_on(tmp_path: Path, 
         def notice(self, text: str) -> None:
             notices.append(text)
 
-    waiting = threading.Thread(target=lambda: model.teach(drawings("tram"), mode="quick", listener=Notes()))
+    waiting = threading.Thread(target=lambda: model.learn(drawings("tram"), mode="quick", listener=Notes()))
     waiting.start()
     while not notices:
         time.sleep(0.01)
@@ -132,7 +132,7 @@ def test_a_second_teacher_waits_or_is_refused_and_readers_go_on(tmp_path: Path, 
     waiting.join()
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 0, messages
-    for opened in (model, TaughtModel.open(tmp_path / "model", device="cpu")):
+    for opened in (model, load(tmp_path / "model", device="cpu")):
         assert [info.name for info in opened.classes] == ["cat", "dog", "bus", "van", "tram"]
         assert [change.number for change in opened.history] == [1, 2, 3, 4]
 
@@ -141,9 +141,9 @@ def test_a_killed_teacher_gives_the_lock_back_and_leaves_the_model(tmp_path: Pat
     process = holder(tmp_path, start_python)
     process.kill()
     process.wait()
-    model = TaughtModel.open(tmp_path / "model", device="cpu")
+    model = load(tmp_path / "model", device="cpu")
     assert [info.name for info in model.classes] == ["cat", "dog"]
-    model.teach(drawings("tram"), mode="quick", wait=False)
+    model.learn(drawings("tram"), mode="quick", wait=False)
     assert model.version == 3
 
 
@@ -151,5 +151,5 @@ def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="nowhere cannot be written"), writing(tmp_path / "nowhere", wait=True):
         pass
     (tmp_path / "file").touch()
-    with pytest.raises(ModelError, match="file cannot be written"):
-        TaughtModel.create(tmp_path / "file", tiny_weights(tmp_path), device="cpu")
+    with pytest.raises(ModelError, match="file is there and is no model folder"):
+        Classifier(tmp_path / "file", backbone=tiny_weights(tmp_path), device="cpu")

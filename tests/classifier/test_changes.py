@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from head_steps import small
-from own_worlds import answers, content, drawings, new_model, taught_model, tiny_weights, write_pictures
+from own_worlds import answers, content, drawings, new_model, odds, taught_model, tiny_weights, write_pictures
 
-from clare.classifier.taught import TaughtModel
+from clare.classifier.classifier import Classifier, load
 from clare.classifier.teaching import features_of
 from clare.errors import ClareError, DataError, ModelError
 from clare.methods.state import learnt_tensors
@@ -21,7 +21,7 @@ from clare.model.records import ClassInfo, class_reports
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
 
 
-def state_of(model: TaughtModel) -> tuple[bytes, bytes]:
+def state_of(model: Classifier) -> tuple[bytes, bytes]:
     """Return the bytes of a model's state and of its tensors as they are in the folder."""
     state = read_manifest(model.path).state
     return state_bytes(state), (model.path / state["tensors"]).read_bytes()
@@ -32,13 +32,13 @@ def test_a_new_model_says_what_it_is(tmp_path: Path) -> None:
     assert (model.version, model.classes, [change.kind for change in model.history]) == (1, [], ["create"])
     assert (model.image_size, model.channels, model.is_drawing_model) == (28, 1, True)
     assert model.backbone_name == f"quickdraw-vit ({tmp_path / 'tiny-0.safetensors'})"
-    assert model.backbone_hash == model.backbone.fingerprint
+    assert model.parts.backbone.fingerprint == model.parts.backbone.fingerprint
     assert model.capacity is not None
     assert model.capacity.num_free == model.capacity.num_coordinates
     assert model.tasks_left == 45
     assert model.calibration is None
     with pytest.raises(ModelError, match=r"knows no classes yet; teach it some: clare learn .*model PICTURES"):
-        model.predict(np.zeros((28, 28), np.uint8))
+        model.guess(np.zeros((28, 28), np.uint8))
 
 
 def test_classes_are_dated_counted_and_told_apart(tmp_path: Path) -> None:
@@ -69,16 +69,16 @@ def test_classes_are_dated_counted_and_told_apart(tmp_path: Path) -> None:
 
 def test_guesses_are_sorted_probabilities(tmp_path: Path) -> None:
     model = taught_model(tmp_path)
-    (guess,) = model.predict(drawings("dog", seed=3)["dog"][0], top=10)
-    assert set(guess.names) == {"cat", "dog", "bus", "van"}
-    assert list(guess.probabilities) == sorted(guess.probabilities, reverse=True)
-    assert sum(guess.probabilities) == pytest.approx(1)
+    (guess,) = model.guess(drawings("dog", seed=3)["dog"][0], top=10)
+    assert set(odds(guess)) == {"cat", "dog", "bus", "van"}
+    assert list(odds(guess).values()) == sorted(odds(guess).values(), reverse=True)
+    assert sum(odds(guess).values()) == pytest.approx(1)
     assert 0 <= guess.unknown <= 1
-    assert model.predict([]) == []
-    assert model.predict(drawings("dog")["dog"][0], top=1, threshold=0.0)[0].is_unknown
-    assert not model.predict(drawings("dog")["dog"][0], top=1, threshold=1.0)[0].is_unknown
+    assert model.guess([]) == []
+    assert model.guess(drawings("dog")["dog"][0], top=1, threshold=0.0)[0].is_unknown
+    assert not model.guess(drawings("dog")["dog"][0], top=1, threshold=1.0)[0].is_unknown
     with pytest.raises(DataError, match="number of guesses is 0"):
-        model.predict(drawings("dog")["dog"][0], top=0)
+        model.guess(drawings("dog")["dog"][0], top=0)
 
 
 def test_probabilities_are_fitted_to_pictures_held_back(tmp_path: Path) -> None:
@@ -87,30 +87,32 @@ def test_probabilities_are_fitted_to_pictures_held_back(tmp_path: Path) -> None:
     fitted = model.evaluate(pictures)
     assert model.scale == model.calibration["scale"]  # type: ignore[index]
     assert fitted.certainty is not None
-    (guess,) = model.predict(pictures["bus"][0], top=4)
+    (guess,) = model.guess(pictures["bus"][0], top=4)
     # A folder of before has a curve without a factor, and answers as it always did.
     curve = {name: value for name, value in (model.calibration or {}).items() if name != "scale"}
-    state = {**model._manifest.state, "calibration": curve}
-    model._manifest = replace(model._manifest, state=state)
-    assert model.scale == model.method.head.scale
-    (before,) = model.predict(pictures["bus"][0], top=4)
-    odds = [math.log(answer.probabilities[0] / answer.probabilities[1]) for answer in (guess, before)]
-    assert guess.names == before.names
-    assert odds[0] / odds[1] == pytest.approx(fit_scale_of(model) / model.scale)
+    manifest = model._state.manifest
+    state = {**manifest.state, "calibration": curve}
+    model._held = replace(model._state, manifest=replace(manifest, state=state))
+    assert model.scale == model.parts.method.head.scale
+    (before,) = model.guess(pictures["bus"][0], top=4)
+    pairs = [list(odds(answer).values())[:2] for answer in (guess, before)]
+    ratios = [math.log(first / second) for first, second in pairs]
+    assert list(odds(guess)) == list(odds(before))
+    assert ratios[0] / ratios[1] == pytest.approx(fit_scale_of(model) / model.scale)
 
 
-def fit_scale_of(model: TaughtModel) -> float:
+def fit_scale_of(model: Classifier) -> float:
     """Return the factor that a model's folder holds."""
     return float(read_manifest(model.path).state["calibration"]["scale"])
 
 
 def test_a_folder_is_opened_as_it_was_left(tmp_path: Path) -> None:
     model = taught_model(tmp_path)
-    again = TaughtModel.open(model.path, device="cpu")
+    again = load(model.path, device="cpu")
     assert (again.version, again.classes, again.history) == (model.version, model.classes, model.history)
     assert answers(again) == answers(model)
-    model.teach(drawings("tram"))
-    again.teach(drawings("bike"))
+    model.learn(drawings("tram"))
+    again.learn(drawings("bike"))
     assert [info.name for info in again.classes] == ["cat", "dog", "bus", "van", "tram", "bike"]
     assert again.version == 5
 
@@ -127,9 +129,9 @@ def test_undo_puts_back_every_byte(tmp_path: Path, kind: str) -> None:
     model = taught_model(tmp_path)
     before, said = state_of(model), answers(model)
     if kind in ("learn", "quick"):
-        model.teach(drawings("tram", "bike"), mode=kind)  # type: ignore[arg-type]
+        model.learn(drawings("tram", "bike"), mode=kind)  # type: ignore[arg-type]
     elif kind == "update":
-        model.teach(drawings("cat", seed=8), mode="update")
+        model.learn(drawings("cat", seed=8), mode="update")
     elif kind == "rename":
         model.rename("cat", "kitten")
     else:
@@ -139,7 +141,7 @@ def test_undo_puts_back_every_byte(tmp_path: Path, kind: str) -> None:
     change = model.undo()
     assert (change.number, change.kind, change.report) == (5, "undo", {"undone": 4, "kind": kind})
     assert state_of(model) == before
-    assert answers(model) == answers(TaughtModel.open(model.path, device="cpu")) == said
+    assert answers(model) == answers(load(model.path, device="cpu")) == said
     assert model.version == 5
 
 
@@ -148,7 +150,7 @@ def test_several_undos_go_as_far_as_states_are_kept(tmp_path: Path) -> None:
     states = []
     for number in range(7):
         states.append(state_of(model))
-        model.teach(drawings(f"class {number}"), mode="quick")
+        model.learn(drawings(f"class {number}"), mode="quick")
     assert model.num_undoable == 5
     for number in reversed(range(2, 7)):
         model.undo()
@@ -156,29 +158,31 @@ def test_several_undos_go_as_far_as_states_are_kept(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"nothing to undo in .*model: .* \(the last 5 are\)"):
         model.undo()
     assert model.version == 1 + 7 + 5
-    model.teach(drawings("new"), mode="quick")
+    model.learn(drawings("new"), mode="quick")
     assert model.undo().report == {"undone": 14, "kind": "quick"}
 
 
 def test_how_many_states_are_kept_is_a_setting(tmp_path: Path) -> None:
-    model = TaughtModel.create(tmp_path / "model", tiny_weights(tmp_path), "simplecil", device="cpu", num_kept=2)
+    model = Classifier(
+        tmp_path / "model", backbone=tiny_weights(tmp_path), method="simplecil", device="cpu", num_kept=2
+    )
     for number in range(4):
-        model.teach(drawings(f"class {number}"))
+        model.learn(drawings(f"class {number}"))
     assert model.num_undoable == 2
     assert len(list(model.path.glob("tensors-*"))) == 3
     assert len(list(model.path.glob("state-*"))) == 2
     model.undo()
     assert len(list(model.path.glob("tensors-*"))) == 2
     with pytest.raises(ModelError, match="keep at least one"):
-        TaughtModel.create(tmp_path / "other", tiny_weights(tmp_path), num_kept=0)
+        Classifier(tmp_path / "other", backbone=tiny_weights(tmp_path), num_kept=0).learn(drawings("cat"))
 
 
 def test_quick_lessons_claim_nothing(tmp_path: Path) -> None:
     model = taught_model(tmp_path)
-    before = learnt_tensors(model.method)["adapter.values"].clone()
+    before = learnt_tensors(model.parts.method)["adapter.values"].clone()
     capacity = model.capacity
-    model.teach(drawings("tram", "bike"), mode="quick")
-    assert torch.equal(learnt_tensors(model.method)["adapter.values"], before)
+    model.learn(drawings("tram", "bike"), mode="quick")
+    assert torch.equal(learnt_tensors(model.parts.method)["adapter.values"], before)
     assert model.capacity is not None
     assert capacity is not None
     assert model.capacity.num_free == capacity.num_free
@@ -187,7 +191,7 @@ def test_quick_lessons_claim_nothing(tmp_path: Path) -> None:
     evaluation = model.evaluate(drawings("tram", "bike", seed=3))
     assert evaluation.accuracy is not None
     assert evaluation.accuracy > 0.8
-    model.teach(drawings("plane"))
+    model.learn(drawings("plane"))
     assert [sum(row) > 0 for row in model.claims] == [True, True, False, False]
     assert model.classes[-1] == ClassInfo("plane", 4, model.classes[-1].taught_at, 8)
 
@@ -195,7 +199,7 @@ def test_quick_lessons_claim_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["trained", "prototype", "aligned", "discriminant", "quadratic", "ridge"])
 def test_quick_lessons_work_with_every_kind_of_rows(tmp_path: Path, kind: str) -> None:
     model = new_model(tmp_path, head=small(kind))
-    model.teach(drawings("cat", "dog"), mode="quick")
+    model.learn(drawings("cat", "dog"), mode="quick")
     evaluation = model.evaluate(drawings("cat", "dog", seed=4))
     assert evaluation.accuracy == 1
 
@@ -203,11 +207,11 @@ def test_quick_lessons_work_with_every_kind_of_rows(tmp_path: Path, kind: str) -
 @pytest.mark.parametrize("kind", ["discriminant", "quadratic", "ridge"])
 def test_a_class_leaves_a_head_that_is_solved(tmp_path: Path, kind: str) -> None:
     model = new_model(tmp_path, head=small(kind))
-    model.teach(drawings("cat", "dog", "bus"), mode="quick")
+    model.learn(drawings("cat", "dog", "bus"), mode="quick")
     model.remove("dog")
-    assert {name for guess in answers(model) for name in guess.names} == {"cat", "bus"}
-    model.teach(drawings("van"), mode="quick")
-    again = TaughtModel.open(model.path, device="cpu")
+    assert {name for guess in answers(model) for name in odds(guess)} == {"cat", "bus"}
+    model.learn(drawings("van"), mode="quick")
+    again = load(model.path, device="cpu")
     assert again.evaluate(drawings("cat", "bus", "van", seed=4)).accuracy == 1
 
 
@@ -225,18 +229,18 @@ def test_reports_follow_names_and_undo(tmp_path: Path) -> None:
 
 def test_a_removed_class_goes_and_its_coordinates_stay(tmp_path: Path) -> None:
     model = taught_model(tmp_path)
-    free, rows = model.capacity, model.method.head.rows.clone()
+    free, rows = model.capacity, model.parts.method.head.rows.clone()
     model.remove("dog")
-    assert [info.name for info in model.classes] == ["cat", "bus", "van"] == model.method.classes
-    assert torch.equal(model.method.head.rows, rows[[0, 2, 3]])
-    assert len(model.method.head.means) == len(model.method.head.factors) == 3
+    assert [info.name for info in model.classes] == ["cat", "bus", "van"] == model.parts.method.classes
+    assert torch.equal(model.parts.method.head.rows, rows[[0, 2, 3]])
+    assert len(model.parts.method.head.means) == len(model.parts.method.head.factors) == 3
     assert model.capacity == free
     assert "dog" not in (model.path / "model.json").read_text().split('"history"')[0]
-    assert {name for guess in answers(model) for name in guess.names} == {"cat", "bus", "van"}
+    assert {name for guess in answers(model) for name in odds(guess)} == {"cat", "bus", "van"}
     model.remove("cat")
-    assert model.method.tasks == [(), ("bus", "van")]
-    model.teach(drawings("dog", "cat"))
-    assert TaughtModel.open(model.path, device="cpu").method.classes == ["bus", "van", "dog", "cat"]
+    assert model.parts.method.tasks == [(), ("bus", "van")]
+    model.learn(drawings("dog", "cat"))
+    assert load(model.path, device="cpu").parts.method.classes == ["bus", "van", "dog", "cat"]
     assert model.classes[-1].task == 3
 
 
@@ -244,49 +248,55 @@ def test_a_removed_class_goes_and_its_coordinates_stay(tmp_path: Path) -> None:
 def test_other_methods_with_one_row_per_class_do_the_same(tmp_path: Path, method: str) -> None:
     model = taught_model(tmp_path, method)
     assert (model.capacity, model.claims, model.tasks_left) == (None, None, None)
-    model.teach(drawings("tram"), mode="quick")
-    model.teach(drawings("tram", seed=2), mode="update")
+    model.learn(drawings("tram"), mode="quick")
+    model.learn(drawings("tram", seed=2), mode="update")
     model.remove("cat")
     assert model.evaluate(drawings("dog", "tram", seed=7)).accuracy == 1
     for _ in range(3):
         model.undo()
-    assert model.method.classes == ["cat", "dog", "bus", "van"]
+    assert model.parts.method.classes == ["cat", "dog", "bus", "van"]
 
 
 def test_rows_that_followed_the_features_stay_where_they_went(tmp_path: Path) -> None:
     settings = {"epochs": 4, "learning_rate": 0.5, "sparsity": 0.0, "head": {"kind": "prototype"}}
-    model = TaughtModel.create(tmp_path / "model", tiny_weights(tmp_path), "clare-plus", settings, device="cpu")
-    model.teach(drawings("cat", "dog"))
+    model = Classifier(
+        tmp_path / "model", backbone=tiny_weights(tmp_path), method="clare-plus", settings=settings, device="cpu"
+    )
+    model.learn(drawings("cat", "dog"))
     before = state_of(model)
-    model.teach(drawings("bus", "van"))
-    followed, number = model.method.head.rows[0].clone(), model.classes[0].num_images
+    model.learn(drawings("bus", "van"))
+    followed, number = model.parts.method.head.rows[0].clone(), model.classes[0].num_images
     picture = drawings("cat", seed=3)["cat"][0]
-    model.teach({"cat": [picture]}, mode="update")
-    feature = features_of(model._context, model.method, [picture[None]])[0]
-    torch.testing.assert_close(model.method.head.rows[0], (number * followed + feature) / (number + 1))
+    model.learn({"cat": [picture]}, mode="update")
+    feature = features_of(model.parts.context, model.parts.method, [picture[None]])[0]
+    torch.testing.assert_close(model.parts.method.head.rows[0], (number * followed + feature) / (number + 1))
     for _ in range(2):
         model.undo()
     assert state_of(model) == before
 
 
 def test_a_method_that_keeps_more_than_rows_learns_and_says_what_it_cannot(tmp_path: Path) -> None:
-    model = TaughtModel.create(
-        tmp_path / "model", tiny_weights(tmp_path), "ranpac", {"head": {"num_projected": 64}, "epochs": 1}, device="cpu"
+    model = Classifier(
+        tmp_path / "model",
+        backbone=tiny_weights(tmp_path),
+        method="ranpac",
+        settings={"head": {"num_projected": 64}, "epochs": 1},
+        device="cpu",
     )
-    model.teach(drawings("cat", "dog"))
-    model.teach(drawings("bus", "van"))
+    model.learn(drawings("cat", "dog"))
+    model.learn(drawings("bus", "van"))
     assert model.evaluate(drawings("cat", "bus", seed=3)).accuracy == 1
     for change in (
         lambda: model.remove("cat"),
-        lambda: model.teach(drawings("tram"), mode="quick"),
-        lambda: model.teach(drawings("cat"), mode="update"),
+        lambda: model.learn(drawings("tram"), mode="quick"),
+        lambda: model.learn(drawings("cat"), mode="update"),
     ):
         with pytest.raises(ModelError, match=r"the method 'ranpac' keeps more of a class than a row"):
             change()
     model.rename("cat", "kitten")
     model.undo()
     model.undo()
-    assert model.method.classes == ["cat", "dog"]
+    assert model.parts.method.classes == ["cat", "dog"]
 
 
 def test_what_cannot_be_taught_is_refused_and_changes_nothing(tmp_path: Path) -> None:
@@ -312,13 +322,17 @@ def test_what_cannot_be_taught_is_refused_and_changes_nothing(tmp_path: Path) ->
         (tmp_path / "bad", "learn", r"'.*broken/a\.png' cannot be read as an image"),
     ):
         with pytest.raises(ClareError, match=message):
-            model.teach(examples, mode=mode)  # type: ignore[arg-type]
+            model.learn(examples, mode=mode)  # type: ignore[arg-type]
     for change, message in (
         (lambda: model.rename("cat", "dog"), "there is a class 'dog' already"),
         (lambda: model.rename("cow", "dog"), "knows no class 'cow'"),
         (lambda: model.rename("cat", "a\tb"), "cannot be a class name"),
         (lambda: model.remove("cow"), "knows no class 'cow'"),
-        (lambda: TaughtModel.create(model.path, tiny_weights(tmp_path)), "holds a model already"),
+        (
+            lambda: load(model.path, tiny_weights(tmp_path, seed=1)),
+            "was made for the backbone .* load the same weights",
+        ),
+        (lambda: Classifier(model.path, settings={"sparsity": 0.5}), "was made with other settings; leave out"),
     ):
         with pytest.raises(ClareError, match=message):
             change()

@@ -1,0 +1,76 @@
+"""What a lesson does: the method learns, and what is remembered of the pictures follows."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clare.classifier import teaching
+from clare.classifier.certainty import fit_scale
+from clare.classifier.measure import Counts, kept_counts
+from clare.classifier.memory import Memory
+from clare.classifier.parts import Parts
+from clare.classifier.pictures import Pictures, as_images
+from clare.classifier.unknown import best_logits, calibrate
+from clare.engine.context import Listener
+from clare.methods.protocols import CachesFeatures
+from clare.model.records import ClassInfo, Mode
+
+
+def taught(parts: Parts, listener: Listener, memory: Memory, pictures: Pictures, mode: Mode) -> Memory:
+    """Let the method learn, and return what there is to remember of the pictures it learnt from."""
+    method, context = parts.method, replace(parts.context, listener=listener)
+    images = as_images(pictures.train, pictures.classes.index, context.ranks.device)
+    counts = torch.tensor([len(images) for images in pictures.train.values()], dtype=torch.float64)
+    if mode == "update":
+        places = torch.tensor([method.classes.index(name) for name in pictures.classes])
+        teaching.teach_more(context, method, places, images, memory)
+        return memory.added(places, counts)
+    places = len(method.classes) + torch.arange(len(pictures.classes))
+    follows = mode == "learn" and not isinstance(method, CachesFeatures) and len(memory.held) > 0
+    flat = [image for name in pictures.train for image in pictures.train[name]]
+    before = teaching.features_of(context, method, flat) if follows else None
+    teach = teaching.teach_quickly if mode == "quick" else teaching.teach_task
+    teach(context, method, pictures.classes, images)
+    width = teaching.features_of(context, method, flat[:1]).shape[1]
+    memory = memory.grown(len(method.classes), width).added(places, counts)
+    if before is not None and before.shape[1] == width:
+        after = teaching.features_of(context, method, flat)
+        memory = memory.drifted(teaching.fit_move(method, before, after, images.labels.cpu()))
+    return memory
+
+
+def held_back(parts: Parts, memory: Memory, pictures: Pictures) -> tuple[Memory, Tensor]:
+    """Remember the features of pictures that were held back, and return their logits."""
+    held = [image for images in pictures.held_back.values() for image in images]
+    features = teaching.features_of(parts.context, parts.method, held) if held else memory.held[:0]
+    known = parts.method.classes
+    labels = [known.index(name) for name, images in pictures.held_back.items() for _ in images]
+    memory = memory.holding(features, torch.tensor(labels, dtype=torch.int64))
+    return memory, teaching.logits_of(parts.context, parts.method, features)
+
+
+def counts_of(parts: Parts, memory: Memory) -> Counts:
+    """Count how many of the kept held-back pictures of each class are named rightly as the model is now."""
+    if len(memory.held) == 0:
+        return {}
+    logits = teaching.logits_of(parts.context, parts.method, memory.held)
+    return kept_counts(parts.method.classes, memory, logits, not isinstance(parts.method, CachesFeatures))
+
+
+def calibrated(parts: Parts, memory: Memory) -> dict[str, Any] | None:
+    """Fit the score of being unknown, and the probabilities, to the held-back pictures of all classes so far."""
+    if len(parts.method.classes) < 2:
+        return None
+    logits = teaching.logits_of(parts.context, parts.method, memory.held)
+    curve = calibrate(*best_logits(logits, memory.labels))
+    return None if curve is None else {**curve, "scale": fit_scale(logits, memory.labels)}
+
+
+def dated(known: list[ClassInfo], pictures: Pictures, mode: Mode, task: int, now: str) -> list[ClassInfo]:
+    """Return all classes, the new ones with today's date, and more pictures of those that got more."""
+    more = {name: len(images) for name, images in pictures.train.items()}
+    if mode == "update":
+        return [replace(info, num_images=info.num_images + more.get(info.name, 0)) for info in known]
+    return [*known, *(ClassInfo(name, task, now, number, pictures.kind) for name, number in more.items())]
