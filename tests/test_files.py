@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,14 @@ def test_tensors_come_back_to_the_bit(tmp_path: Path) -> None:
         assert loaded[name].shape == tensor.shape
         assert loaded[name].numpy().tobytes() == tensor.detach().contiguous().numpy().tobytes()
         assert not loaded[name].requires_grad
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    gone = tmp_path / f".page.html.{ended.pid}.tmp"
+    others = {f".page.html.{os.getppid()}.tmp", f".other.html.{ended.pid}.tmp", ".page.html.mine.tmp"}
+    for name in (gone.name, *others):
+        (tmp_path / name).write_text("cut o")
+    write_text(tmp_path / "page.html", "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"page.html", *others}

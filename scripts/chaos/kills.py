@@ -50,16 +50,16 @@ def targets(world: Path) -> list[Target]:
     new = ("--backbone", str(world / "tiny.backbone.toml"))
     runs = [
         Target(f"train {name}", given("train", preset, "--method", name, "--out", "run", *FAST), "run", weight=weight)
-        for name, weight in (("clare", 8), ("finetune", 2), ("ranpac", 2))
+        for name, weight in (("clare", 4), ("finetune", 1), ("ranpac", 1))
     ]
     return [
         *runs,
-        Target("learn", given("learn", "model", third), "model", "model", is_change=True, weight=3),
-        Target("learn --quick", given("learn", "model", third, "--quick"), "model", "model", is_change=True, weight=3),
-        Target("learn, new model", given("learn", "model", third, *new), "model", is_change=True, weight=4),
-        Target("undo", given("undo", "model"), "model", "model", is_change=True, weight=2),
-        Target("rename", given("rename", "model", "cat", "tiger"), "model", "model", is_change=True, weight=2),
-        Target("serve's lesson", _lesson(world), "model", "model", is_change=True, weight=3),
+        Target("learn", given("learn", "model", third), "model", "model", is_change=True, weight=5),
+        Target("learn --quick", given("learn", "model", third, "--quick"), "model", "model", is_change=True, weight=5),
+        Target("learn, new model", given("learn", "model", third, *new), "model", is_change=True, weight=6),
+        Target("undo", given("undo", "model"), "model", "model", is_change=True, weight=4),
+        Target("rename", given("rename", "model", "cat", "tiger"), "model", "model", is_change=True, weight=4),
+        Target("serve's lesson", _lesson(world), "model", "model", is_change=True, weight=4),
         Target("compare", given("compare", preset, "--methods", "simplecil,linear", "--out", "all", *FAST), "all"),
         Target(
             "sweep",
@@ -133,8 +133,8 @@ class Kills:
         round_of_all = [target for target in self.targets for _ in range(target.weight)]
         target = round_of_all[number % len(round_of_all)]
         before = number // len(round_of_all) * target.weight + number % len(round_of_all) - round_of_all.index(target)
-        # Of commands with hundreds of writes that take long, writes are drawn.
-        target.turn = before if target.weight > 2 or target.is_change else None
+        # Of commands with hundreds of writes, those at which they die are drawn.
+        target.turn = before if target.is_change else None
         return target.name, kill_once(target, draw, self.world, self.folder)
 
 

@@ -32,12 +32,33 @@ def write_bytes(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
+        _clear_leftovers(path)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise RunError(
             f"could not write {path}: {error.strerror or error}; {_remedy(error)}choose another folder"
         ) from error
+
+
+def _clear_leftovers(path: Path) -> None:
+    """Remove what processes left that were killed while they wrote this file."""
+    start, end = f".{path.name}.", ".tmp"
+    for name in os.listdir(path.parent):
+        number = name.removeprefix(start).removesuffix(end)
+        if name == f"{start}{number}{end}" and number.isdecimal() and not _is_alive(int(number)):
+            (path.parent / name).unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    """Tell whether there is a process of this number."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def check_writable(folder: Path) -> None:
