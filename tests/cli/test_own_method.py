@@ -33,7 +33,7 @@ def invoke(*arguments: str | Path) -> Result:
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the method of the page, as a user gives it."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    assert code.count("\n") <= 60
+    assert code.count("\n") <= 32
     path = tmp_path_factory.mktemp("own") / "averaged.py"
     path.write_text(code)
     METHODS.named(f"{path}:Averaged")
@@ -89,6 +89,13 @@ def test_it_is_compared_and_tuned_beside_the_others(averaged: str, tiny_preset: 
     assert result.exit_code == 0, result.output
     assert list(json.loads((tmp_path / "compare" / "summary.json").read_text())) == ["simplecil", "averaged"]
     assert (tmp_path / "compare" / "averaged" / "record.jsonl").is_file()
+    path = Path(averaged.rpartition(":")[0]).with_name("tuned.py")
+    words = "(AdaptedMethod, Tunable):\n    tunable = {'learning_rate': FACTORS, 'share': (0.25, 0.5, 1.0, 2.0)}\n"
+    code = Path(averaged.rpartition(":")[0]).read_text().replace('"averaged"', '"tuned"')
+    path.write_text(
+        "from clare.methods.protocols import FACTORS, Tunable\n" + code.replace("(AdaptedMethod):\n", words)
+    )
+    averaged = f"{path}:Averaged"
     result = invoke("tune", tiny_preset, "--methods", averaged, "--trials", "2", "--out", tmp_path / "tune")
     assert result.exit_code == 0, result.output
     trials = json.loads((tmp_path / "tune" / "tune.json").read_text())["trials"]
@@ -97,7 +104,7 @@ def test_it_is_compared_and_tuned_beside_the_others(averaged: str, tiny_preset: 
     chosen = {key: make_experiment(str(tuned), averaged).method[key] for key in ("learning_rate", "share")}
     assert chosen in [trial["settings"] for trial in trials]
     # The preset serves the other methods too, whether the file is there or not.
-    text = tuned.read_text().replace("averaged.py", "gone.py")
+    text = tuned.read_text().replace("tuned.py", "gone.py")
     (tmp_path / "gone.toml").write_text(text)
     assert make_experiment(str(tmp_path / "gone.toml"), "simplecil").method_name == "simplecil"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from clare.engine.journal import Journal
 from clare.errors import RunError
 from clare.files import RESTORE, read_tensors, write_json, write_tensors
 from clare.identity import flatten, identity
@@ -74,7 +75,7 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-class RunFolder:
+class RunFolder(Journal):
     """The folder of one run; rank zero writes, every rank reads.
 
     `checkpoint/position.json` is the commit point: it names the files that make up the state, and only what it

@@ -1,13 +1,11 @@
 """What is remembered of a task that is being learnt, so that it can go on after a crash."""
 
-from typing import Protocol
-
 from torch import Tensor
 
 from clare.steps import Phase
 
 
-class Journal(Protocol):
+class Journal:
     """Finished steps of the current task and the last epoch of the step in progress."""
 
     def finished(self, step: int) -> dict[str, Tensor] | None:
@@ -29,23 +27,5 @@ class Journal(Protocol):
         """Note something the user should know."""
 
 
-class NoJournal:
-    """A journal for learning in memory: nothing is kept."""
-
-    def finished(self, step: int) -> None:
-        """Nothing is ever finished."""
-
-    def finish(self, step: int, tensors: dict[str, Tensor]) -> None:
-        """Keep nothing."""
-
-    def epoch(self, step: int) -> None:
-        """Nothing was saved."""
-
-    def save_epoch(self, step: int, epoch: int, tensors: dict[str, Tensor]) -> None:
-        """Keep nothing."""
-
-    def phase_done(self, phase: Phase, losses: list[float], seconds: float) -> None:
-        """Keep nothing."""
-
-    def notice(self, text: str) -> None:
-        """Keep nothing."""
+class NoJournal(Journal):
+    """A journal for learning in memory: nothing is kept, so nothing is ever finished."""

@@ -20,7 +20,6 @@ from clare.methods.protocols import (
     GrowsRoom,
     HasStructure,
     HasTinySettings,
-    KeepsRowsAlone,
     PlansTasks,
 )
 from clare.sparse.diagnosis import count_claim, count_per_block, movement_histogram, smallest
@@ -74,9 +73,7 @@ class ClareSettings(AdaptedSettings):
 
 
 @register
-class Clare(
-    AdaptedMethod, ClaimsCoordinates, KeepsRowsAlone, HasStructure, PlansTasks, GrowsRoom, Diagnoses, HasTinySettings
-):
+class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoom, Diagnoses, HasTinySettings):
     """One adapter, one head, disjoint sparse masks."""
 
     name = "clare"

@@ -2,12 +2,11 @@
 
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
 from clare.methods.base import register
-from clare.methods.protocols import KeepsRowsAlone
 from clare.steps import Group, Learning, TaskInfo
 
 
 @register
-class FineTune(AdaptedMethod, KeepsRowsAlone):
+class FineTune(AdaptedMethod):
     """The adapter trained on one task after another, with nothing to keep it from forgetting."""
 
     name = "finetune"

@@ -36,6 +36,7 @@ GONE = {
     "num_features": "self.head.num_features",
     "num_fixed_parts": "`num_parts` of the protocol GrowsFeatures",
     "passes_per_look": "`num_passes` of the protocol PassesSeveralTimes",
+    "reads_blocks": "settings that inherit HeadOnlySettings, for a method that makes features of its own",
     "restore": "the function restore(method, snapshot) of clare.methods.state",
     "snapshot": "the function snapshot_of(method) of clare.methods.state",
     "tensors": "the function learnt_tensors(method) of clare.methods.state",

@@ -8,7 +8,7 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
 from clare.methods.base import ReadingSettings, bare_features
-from clare.methods.protocols import Deployed, Deploys
+from clare.methods.protocols import Deployed, Deploys, KeepsRowsAlone
 from clare.seeds import generator_at
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
 
@@ -19,7 +19,7 @@ class AdaptedSettings(RecipeSettings, ReadingSettings):
     adapter: AdapterSettings = Field(AdapterSettings(), description="The shared adapter.")
 
 
-class AdaptedMethod(RecipeMethod, Deploys):
+class AdaptedMethod(RecipeMethod, Deploys, KeepsRowsAlone):
     """A method that trains one adapter shared by all tasks."""
 
     settings: AdaptedSettings
