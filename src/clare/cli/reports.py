@@ -35,5 +35,5 @@ def report_command(console: Console, paths: list[Path], out: Path) -> None:
     if (out / COMPARISON).exists():
         raise RunError(f"{out} belongs to a `clare compare`, whose page this would replace; choose another --out")
     runs = find_runs(paths)
-    page = write_report(runs, out, None, "Continual learning report", rank(runs), [])
+    page = write_report(runs, out, "Continual learning report", rank(runs))
     console.print(f"report: {page}", soft_wrap=True, highlight=False)

@@ -108,8 +108,8 @@ def make_charts(groups: Sequence[Group]) -> list[Chart]:
     groups = [group for group in groups if all(run.tasks for run in group.counted)]
     without_bounds = leave_out_bounds(groups)
     charts = [
-        _accuracy(groups),
-        *(_by_task(without_bounds, chart, values) for chart, values in BY_TASK),
+        _chart(Chart(name, title, note, across, upward, unit, (), summary), groups if name == LARGE else without_bounds)
+        for name, title, note, across, upward, unit, summary in FIGURES
     ]
     return [chart for chart in charts if chart.curves]
 
@@ -120,25 +120,16 @@ def leave_out_bounds(groups: Sequence[Group]) -> list[Group]:
     return [group for group in groups if longest == 1 or len(group.counted[0].start.task_sizes) > 1]
 
 
-def _accuracy(groups: Sequence[Group]) -> Chart:
-    """Accuracy over all seen classes against the number of classes seen."""
+def _chart(chart: Chart, groups: Sequence[Group]) -> Chart:
+    """Fill a figure with one curve for each group in which something was measured."""
     curves = []
     for group in groups:
-        places = np.array(group.counted[0].num_classes_seen, dtype=np.float64)
-        curves.append(_curve(group.label, places, [100 * _known(run, lambda task: task.seen) for run in group.counted]))
-    note = "Share of the test images of all classes seen so far that are named rightly."
-    return Chart("accuracy", "Incremental accuracy", note, "classes seen", "accuracy (%)", "percent", tuple(curves))
-
-
-def _by_task(groups: Sequence[Group], chart: Chart, values: Callable[[RunRecord], FloatArray]) -> Chart:
-    """Fill a figure with one curve over the tasks for each group in which something was measured."""
-    curves = []
-    for group in groups:
-        rows = [values(run) for run in group.counted]
+        rows = [VALUES[chart.name](run) for run in group.counted]
         # A single task has nothing to forget, and all() of nothing is true.
         if not any(np.isnan(row).all() for row in rows):
-            places = np.arange(1, max(map(len, rows)) + 1, dtype=np.float64)
-            curves.append(_curve(group.label, places, rows))
+            seen = group.counted[0].num_classes_seen
+            places = seen if chart.name == LARGE else range(1, max(map(len, rows)) + 1)
+            curves.append(_curve(group.label, np.array(places, dtype=np.float64), rows))
     return replace(chart, curves=tuple(curves))
 
 
@@ -156,98 +147,32 @@ def _known(run: RunRecord, value: Callable[[TaskEvent], float | None]) -> FloatA
     return np.array([np.nan if each is None else each for each in values], dtype=np.float64)
 
 
-def _each(value: Callable[[TaskEvent], float | None]) -> Callable[[RunRecord], FloatArray]:
-    """A value of every task as a function of the run."""
-    return lambda run: _known(run, value)
-
-
-BY_TASK: tuple[tuple[Chart, Callable[[RunRecord], FloatArray]], ...] = (
-    (
-        Chart(
-            name="new-task",
-            title="New tasks",
-            note="Accuracy on each task directly after it was learnt.",
-            across="task",
-            upward="accuracy (%)",
-            unit="percent",
-            curves=(),
-            summary="mean",
-        ),
-        lambda run: 100 * new_task_accuracy(run_matrix(run)),
-    ),
-    (
-        Chart(
-            name="forgetting",
-            title="Forgotten by the end",
-            note="How far each task has fallen from its best accuracy, in points.",
-            across="task",
-            upward="forgotten (points)",
-            unit="points",
-            curves=(),
-            summary="mean",
-        ),
-        lambda run: 100 * forgotten(run_matrix(run)),
-    ),
-    (
-        Chart(
-            name="capacity",
-            title="Share of the adapter in use",
-            note="Claimed by all tasks so far.",
-            across="task",
-            upward="coordinates (%)",
-            unit="percent",
-            curves=(),
-        ),
-        lambda run: 100 * _known(run, lambda task: task.capacity_used),
-    ),
-    (
-        Chart(
-            name="stored",
-            title="Numbers stored beside the backbone",
-            note="After each task, masks aside.",
-            across="task",
-            upward="numbers",
-            unit="numbers",
-            curves=(),
-        ),
-        _each(lambda task: task.num_stored),
-    ),
-    (
-        Chart(
-            name="learn-time",
-            title="Time to learn",
-            note="Each task by itself.",
-            across="task",
-            upward="time per task (s)",
-            unit="seconds",
-            curves=(),
-            summary="mean",
-        ),
-        _each(lambda task: task.learn_seconds),
-    ),
-    (
-        Chart(
-            name="evaluate-time",
-            title="Time to evaluate",
-            note="On the test images of all classes seen so far.",
-            across="task",
-            upward="time per evaluation (s)",
-            unit="seconds",
-            curves=(),
-        ),
-        _each(lambda task: task.evaluate_seconds),
-    ),
-    (
-        Chart(
-            name="memory",
-            title="Peak memory",
-            note="Of the process so far, or of a GPU's tensors during the task.",
-            across="task",
-            upward="memory (GB)",
-            unit="gigabytes",
-            curves=(),
-            summary="most",
-        ),
-        lambda run: _known(run, lambda task: task.peak_memory) / 1e9,
-    ),
+LARGE = "accuracy"
+"""The figure that says most."""
+LEARNT = "Accuracy on each task directly after it was learnt."
+CLAIMED = "Claimed by all tasks so far."
+MASKS = "After each task, masks aside."
+RIGHT = "Share of the test images of all classes seen so far that are named rightly."
+FALLEN = "How far each task has fallen from its best accuracy, in points."
+EVALUATED = "On the test images of all classes seen so far."
+PROCESS = "Of the process so far, or of a GPU's tensors during the task."
+FIGURES: tuple[tuple[str, str, str, str, str, Unit, Summary], ...] = (
+    (LARGE, "Incremental accuracy", RIGHT, "classes seen", "accuracy (%)", "percent", "last"),
+    ("new-task", "New tasks", LEARNT, "task", "accuracy (%)", "percent", "mean"),
+    ("forgetting", "Forgotten by the end", FALLEN, "task", "forgotten (points)", "points", "mean"),
+    ("capacity", "Share of the adapter in use", CLAIMED, "task", "coordinates (%)", "percent", "last"),
+    ("stored", "Numbers stored beside the backbone", MASKS, "task", "numbers", "numbers", "last"),
+    ("learn-time", "Time to learn", "Each task by itself.", "task", "time per task (s)", "seconds", "mean"),
+    ("evaluate-time", "Time to evaluate", EVALUATED, "task", "time per evaluation (s)", "seconds", "last"),
+    ("memory", "Peak memory", PROCESS, "task", "memory (GB)", "gigabytes", "most"),
 )
+VALUES: dict[str, Callable[[RunRecord], FloatArray]] = {
+    LARGE: lambda run: 100 * _known(run, lambda task: task.seen),
+    "new-task": lambda run: 100 * new_task_accuracy(run_matrix(run)),
+    "forgetting": lambda run: 100 * forgotten(run_matrix(run)),
+    "capacity": lambda run: 100 * _known(run, lambda task: task.capacity_used),
+    "stored": lambda run: _known(run, lambda task: task.num_stored),
+    "learn-time": lambda run: _known(run, lambda task: task.learn_seconds),
+    "evaluate-time": lambda run: _known(run, lambda task: task.evaluate_seconds),
+    "memory": lambda run: _known(run, lambda task: task.peak_memory) / 1e9,
+}

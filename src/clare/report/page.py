@@ -11,17 +11,10 @@ from string import Template
 
 from clare.files import write_text
 from clare.identity import flatten
+from clare.report.charts import LARGE
 from clare.report.groups import Group, Spread, Standing, compare, rank
 from clare.report.looks import COLOUR_STYLE
-from clare.report.page_figures import (
-    Figures,
-    accuracy_section,
-    capacity_section,
-    choice_style,
-    costs_section,
-    matrix_section,
-    tasks_section,
-)
+from clare.report.page_figures import Figures, capacity_figures, chart_cards, choice_style, matrices
 from clare.report.pieces import command, facts, folded, section, table
 from clare.report.provenance import differing_keys, flat_settings, reproduce_command, shared_facts
 from clare.report.record import RunRecord
@@ -29,33 +22,18 @@ from clare.report.standings import DEFINITIONS, NO_HEAD, Failure, standing_sheet
 from clare.report.tables import NONE, Sheet, amount, comparison_sheet, percent, phase_sheet, points, state, task_sheet
 
 MAX_COLUMNS = 6
-MENU = {
-    "accuracy": "Accuracy",
-    "methods": "Methods",
-    "tasks": "Tasks",
-    "matrix": "Matrix",
-    "capacity": "Capacity",
-    "costs": "Cost",
-    "settings": "Settings",
-    "repeat": "Repeat",
-    "runs": "Runs",
-}
 
 
 def write_page(
     runs: Sequence[RunRecord],
     target: Path,
     title: str = "Continual learning report",
-    reference: str | None = None,
-    seed: int = 0,
-    ranking: Mapping[str, Sequence[Standing]] | None = None,
     failures: Sequence[Failure] = (),
+    ranking: Mapping[str, Sequence[Standing]] | None = None,
     comparisons: Sequence[Standing] | None = None,
 ) -> Path:
-    """Write a page that needs nothing but itself; `seed` sets the resamples behind its intervals."""
-    ranking = rank(runs, reference, seed) if ranking is None else ranking
-    comparisons = compare(runs, reference, seed) if comparisons is None else comparisons
-    write_text(target, build_page(comparisons, title, ranking, failures))
+    """Write a page that needs nothing but itself."""
+    write_text(target, build_page(comparisons or compare(runs), title, ranking or rank(runs), failures))
     return target
 
 
@@ -67,20 +45,20 @@ def build_page(
 ) -> str:
     """The page as HTML."""
     figures = Figures.of([each.run for each in comparisons], ranking)
-    sections = [
-        accuracy_section(figures),
-        _methods(ranking, failures),
-        tasks_section(figures),
-        matrix_section(figures),
-        capacity_section(figures),
-        costs_section(figures),
-        _settings(figures.groups),
-        _repeat(figures.groups),
-        _runs(comparisons),
-        _environment(comparisons),
-    ]
-    whole = "\n".join(filter(None, sections))
-    links = [f'<a href="#{name}">{text}</a>' for name, text in MENU.items() if f'<section id="{name}"' in whole]
+    sections = (
+        ("accuracy", "Incremental accuracy", "Accuracy", chart_cards(figures, [LARGE])),
+        ("methods", "Methods", "Methods", _methods(ranking, failures)),
+        ("tasks", "Learning and forgetting", "Tasks", chart_cards(figures, ["new-task", "forgetting"])),
+        ("matrix", "Accuracy matrix", "Matrix", matrices(figures)),
+        ("capacity", "Capacity", "Capacity", capacity_figures(figures)),
+        ("costs", "Cost", "Cost", chart_cards(figures, ["stored", "learn-time", "evaluate-time", "memory"])),
+        ("settings", "Settings that differ", "Settings", _settings(figures.groups)),
+        ("repeat", "Repeat these runs", "Repeat", _repeat(figures.groups)),
+        ("runs", "Each run", "Runs", _runs(comparisons)),
+        ("environment", "Environment", "", _environment(comparisons)),
+    )
+    whole = "\n".join(section(name, title, body) for name, title, _, body in sections if body)
+    links = [f'<a href="#{name}">{short}</a>' for name, _, short, body in sections if short and body]
     script = _asset("page.js")
     return Template(_asset("page.html")).substitute(
         # The browser itself refuses whatever else the page might try to load or run.
@@ -151,21 +129,19 @@ def _methods(ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failu
     ]
     reasons = [f'<p class="failure"><b>{escape(each.label)}</b> failed: {escape(each.reason)}</p>' for each in failures]
     definitions = folded("What the columns mean", f"<p>{escape(DEFINITIONS)}</p>")
-    return section("methods", "Methods", "".join([*tables, *reasons, definitions]))
+    return "".join([*tables, *reasons, definitions])
 
 
 def _settings(groups: Sequence[Group]) -> str:
     """The settings in which the methods differ."""
     settings = [{k: v for k, v in flat_settings(group.counted[0]).items() if k != "seed"} for group in groups]
-    return section(
-        "settings", "Settings that differ", _differing(settings, [group.label for group in groups], "Setting")
-    )
+    return _differing(settings, [group.label for group in groups], "Setting")
 
 
 def _repeat(groups: Sequence[Group]) -> str:
     """The commands that make the runs again."""
     lines = [line for group in groups for line in (f"# {group.label}", *map(reproduce_command, group.runs), "")]
-    return section("repeat", "Repeat these runs", command("\n".join(lines[:-1]), is_long=True))
+    return command("\n".join(lines[:-1]), is_long=True)
 
 
 def _runs(comparisons: Sequence[Standing]) -> str:
@@ -183,7 +159,7 @@ def _runs(comparisons: Sequence[Standing]) -> str:
             parts.append(f"<h3>Phases</h3>{table(phase_sheet(run))}")
         parts.append(f"<h3>Size</h3>{facts(_sizes(run))}<h3>Settings</h3>{facts(flat_settings(run))}")
         shown.append(folded(each.group.label, "".join(parts), remarks))
-    return section("runs", "Each run", "".join(shown))
+    return "".join(shown)
 
 
 def _sizes(run: RunRecord) -> dict[str, str]:
@@ -206,9 +182,7 @@ def _environment(comparisons: Sequence[Standing]) -> str:
     """What the runs ran on."""
     values = [flatten(each.run.environment) for each in comparisons]
     labels = [each.group.label for each in comparisons]
-    return section(
-        "environment", "Environment", facts(shared_facts(values)) + _differing(values, labels, "Environment")
-    )
+    return facts(shared_facts(values)) + _differing(values, labels, "Environment")
 
 
 def _differing(values: Sequence[Mapping[str, str]], labels: Sequence[str], name: str) -> str:

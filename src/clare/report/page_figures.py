@@ -7,11 +7,11 @@ from html import escape
 
 import numpy as np
 
-from clare.report.charts import Chart, Curve, leave_out_bounds, make_charts, shown
+from clare.report.charts import LARGE, Chart, Curve, leave_out_bounds, make_charts, shown
 from clare.report.grids import Grid, Histogram, accuracy_grids, claims_grid, movement_histograms
 from clare.report.groups import Group, Standing, group_runs
 from clare.report.looks import Look, looks_of
-from clare.report.pieces import folded, section, table
+from clare.report.pieces import folded, table
 from clare.report.plots import (
     PAGE,
     PAGE_BARS,
@@ -27,9 +27,7 @@ from clare.report.standings import NO_HEAD
 from clare.report.svg import as_data, page_svg, places_in
 from clare.report.tables import NONE, Sheet, count
 
-LARGE = "accuracy"
 LEGENDS = {"last": "after the last task", "mean": "mean over tasks", "most": "at most"}
-COSTS = ("stored", "learn-time", "evaluate-time", "memory")
 
 
 @dataclass(frozen=True)
@@ -57,33 +55,16 @@ class Figures:
         return cls(ranking, groups, looks, charts, {label: index for index, label in enumerate(looks)})
 
 
-def accuracy_section(figures: Figures) -> str:
-    """The one figure that says most."""
-    return section("accuracy", "Incremental accuracy", _charts(figures, [LARGE]))
-
-
-def tasks_section(figures: Figures) -> str:
-    """What is learnt and what is forgotten, task by task."""
-    return section("tasks", "Learning and forgetting", _charts(figures, ["new-task", "forgetting"]))
-
-
-def capacity_section(figures: Figures) -> str:
-    """How the adapter fills up, where, and how its coordinates were chosen."""
-    cards = [_chart(figures, figures.charts["capacity"])] if "capacity" in figures.charts else []
-    cards += [_claims(figures, grid) for group in figures.groups if (grid := claims_grid(group))]
-    drawn = f'<div class="charts">{"".join(cards)}</div>' if cards else ""
-    return section("capacity", "Capacity", drawn + _histograms(figures))
-
-
-def costs_section(figures: Figures) -> str:
-    """What is stored, how long it takes, how much memory it needs."""
-    return section("costs", "Cost", _charts(figures, COSTS))
-
-
-def _charts(figures: Figures, names: Sequence[str]) -> str:
-    """Some charts side by side, as far as there are any."""
-    drawn = [_chart(figures, figures.charts[name]) for name in names if name in figures.charts]
+def chart_cards(figures: Figures, names: Sequence[str], more: Sequence[str] = ()) -> str:
+    """Some charts side by side, as far as there are any, and more cards."""
+    drawn = [*(_chart(figures, figures.charts[name]) for name in names if name in figures.charts), *more]
     return f'<div class="charts">{"".join(drawn)}</div>' if drawn else ""
+
+
+def capacity_figures(figures: Figures) -> str:
+    """How the adapter fills up, where, and how its coordinates were chosen."""
+    claims = [_claims(figures, grid) for group in figures.groups if (grid := claims_grid(group))]
+    return chart_cards(figures, ["capacity"], claims) + _histograms(figures)
 
 
 def _chart(figures: Figures, chart: Chart) -> str:
@@ -193,7 +174,7 @@ def _numbers(chart: Chart) -> Sheet:
     return Sheet("", (chart.across[0].upper() + chart.across[1:], *(f"{place:g}" for place in places)), tuple(rows))
 
 
-def matrix_section(figures: Figures) -> str:
+def matrices(figures: Figures) -> str:
     """The accuracy matrix of every method, of one seed or as the mean over all."""
     grids = {group.label: accuracy_grids(group) for group in leave_out_bounds(figures.groups)}
     drawn = [_matrix(figures, label, each) for label, each in grids.items() if each]
@@ -201,7 +182,7 @@ def matrix_section(figures: Figures) -> str:
         return ""
     lead = "Accuracy after each task (down) on the test images of each task (across), in percent."
     body = f'{_choice(figures.seeds)}{_scale(100)}<div class="grids">{"".join(drawn)}</div>'
-    return section("matrix", "Accuracy matrix", f'<p class="lead">{lead}</p>{body}')
+    return f'<p class="lead">{lead}</p>{body}'
 
 
 def choice_style(figures: Figures) -> str:

@@ -8,7 +8,7 @@ from clare.report.tables import Sheet
 
 def section(name: str, title: str, body: str) -> str:
     """A part of the page under its heading, which the menu leads to."""
-    return f'<section id="{name}"><h2>{escape(title)}</h2>{body}</section>' if body else ""
+    return f'<section id="{name}"><h2>{escape(title)}</h2>{body}</section>'
 
 
 def table(sheet: Sheet, name: str = "") -> str:

@@ -15,19 +15,16 @@ from clare.report.standings import Failure
 def write_summary(
     runs: Sequence[RunRecord],
     folder: Path,
-    reference: str | None = None,
-    seed: int = 0,
-    ranking: Mapping[str, Sequence[Standing]] | None = None,
     failures: Sequence[Failure] = (),
+    ranking: Mapping[str, Sequence[Standing]] | None = None,
     comparisons: Sequence[Standing] | None = None,
 ) -> Path:
     """Write `summary.json`: each method's figures over its seeds, costs, difference to the reference, and runs."""
     path = folder / "summary.json"
-    ranking = rank(runs, reference, seed) if ranking is None else ranking
-    by_run = summary_of(runs, reference, seed, comparisons)
+    by_run = summary_of(runs, comparisons)
     labels = dict(zip((run.folder for run in runs), by_run, strict=True))
-    difference = f"difference_to_{choose_reference(runs, reference)}"
-    standings = {each.group.label: each for standings in ranking.values() for each in standings}
+    difference = f"difference_to_{choose_reference(runs)}"
+    standings = {each.group.label: each for standings in (ranking or rank(runs)).values() for each in standings}
     order = {run.folder: index for index, run in enumerate(runs)}
     summary: dict[str, dict[str, Any]] = {}
     for label, standing in sorted(standings.items(), key=lambda item: order[item[1].group.runs[0].folder]):
@@ -59,17 +56,11 @@ def _figures(standing: Standing) -> dict[str, Any]:
     }
 
 
-def summary_of(
-    runs: Sequence[RunRecord],
-    reference: str | None = None,
-    seed: int = 0,
-    comparisons: Sequence[Standing] | None = None,
-) -> dict[str, dict[str, Any]]:
+def summary_of(runs: Sequence[RunRecord], comparisons: Sequence[Standing] | None = None) -> dict[str, dict[str, Any]]:
     """The figures of each run by its label; a difference is [difference, low, high] as fractions."""
     summary: dict[str, dict[str, Any]] = {}
-    comparisons = compare(runs, reference, seed) if comparisons is None else comparisons
-    method = choose_reference(runs, reference)
-    for each in comparisons:
+    method = choose_reference(runs)
+    for each in comparisons or compare(runs):
         figures: dict[str, Any] = {
             **summarise(each.run),
             "num_tasks": len(each.run.tasks),

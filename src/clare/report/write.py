@@ -14,22 +14,13 @@ from clare.report.summary import write_summary
 def write_report(
     runs: Sequence[RunRecord],
     folder: Path,
-    reference: str | None,
     title: str,
     ranking: Mapping[str, Sequence[Standing]],
-    failures: Sequence[Failure],
+    failures: Sequence[Failure] = (),
 ) -> Path:
     """Write plots, summary.json, comparison.md and the page, and return the page's path."""
-    comparisons = compare(runs, reference)
+    comparisons = compare(runs)
     write_plots(runs, folder / "plots")
-    write_summary(runs, folder, reference, ranking=ranking, failures=failures, comparisons=comparisons)
+    write_summary(runs, folder, failures, ranking, comparisons)
     write_comparison(ranking, failures, title, folder)
-    return write_page(
-        runs,
-        folder / "report.html",
-        title=title,
-        reference=reference,
-        ranking=ranking,
-        failures=failures,
-        comparisons=comparisons,
-    )
+    return write_page(runs, folder / "report.html", title, failures, ranking, comparisons)

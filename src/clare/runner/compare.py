@@ -47,7 +47,7 @@ def compare_command(
     if runs and is_first_rank():
         ranking = rank(runs)
         print_standings(console, ranking, failures)
-        page = write_report(runs, root, None, f"Methods compared on {experiments[0].name}", ranking, failures)
+        page = write_report(runs, root, f"Methods compared on {experiments[0].name}", ranking, failures)
         console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return failures
 
