@@ -1,8 +1,10 @@
-"""What makes two runs the same run: every setting, but how they were written down and where images are kept."""
+"""What makes two runs the same run, and what makes two heads equals: read from the settings alone."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
+
+from clare.upgrade import upgraded_method
 
 WRITTEN = ("description", "overrides")
 """Say in other words what the settings say."""
@@ -16,6 +18,24 @@ def identity(preset: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(values.get("data"), dict):
         values["data"] = {key: value for key, value in values["data"].items() if key not in KEPT}
     return values
+
+
+def head_label(preset: Mapping[str, Any]) -> str:
+    """Return the name of a resolved preset's head: how its rows come about, and what it reads; others are no equals."""
+    method = preset.get("method")
+    method = upgraded_method(method) if isinstance(method, dict) else {}
+    head, features = method.get("head"), method.get("features", {})
+    if not isinstance(head, dict):
+        return ""
+    parts = [str(head[key]) for key in ("form", "kind") if key in head]
+    num_blocks, with_patches = int(features.get("blocks", 1)), bool(features.get("patches", False))
+    if num_blocks > 1 or with_patches:
+        patches = " with middle patches" if features.get("centre", False) else " with patches"
+        parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{patches if with_patches else ''}")
+    num_views = int(features.get("views", 1))
+    if num_views > 1:
+        parts.append(f"{num_views} views")
+    return ", ".join(parts)
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

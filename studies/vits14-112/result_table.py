@@ -16,7 +16,6 @@ from study import Study, settings_hash
 from clare.errors import RunError
 from clare.files import write_text
 from clare.report.groups import Spread, spread
-from clare.report.record import head_label
 
 TABLE = "results.csv"
 FIGURES = ("average_accuracy", "final_accuracy", "forgetting", "backward_transfer", "new_task_accuracy")
@@ -110,7 +109,7 @@ def line_of(run: StoredRun, images: str) -> dict[str, str]:
     whole: dict[str, Any] = {
         **{name: result[name] for name in ("stream", "row", "seed", "method", "num_tasks", *FIGURES)},
         # Records of before name their heads as they were called then.
-        "head": head_label({"method": {"name": result["method"], **result["settings"]["method"]}}),
+        "head": run.head,
         "images": images,
         "num_trained": result["num_trained"],
         "num_stored": result["num_stored"][-1],

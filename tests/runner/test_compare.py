@@ -345,4 +345,4 @@ def test_a_failed_run_stands_at_its_own_head(tiny_preset: Path, tmp_path: Path, 
     assert result.exit_code == 1
     tables = result.output.split("Comparison in percent; head: ")
     (table,) = [each for each in tables[1:] if "raising" in each.partition("error:")[0]]
-    assert table.startswith("cosine, prototype, 2 blocks with patches")
+    assert table.startswith("prototype, 2 blocks with patches")

@@ -8,7 +8,7 @@ from clare.backbones.settings import BackboneSettings
 from clare.data.settings import DataSettings, StreamSettings, TransformSettings
 from clare.engine.settings import EngineSettings
 from clare.errors import ClareError
-from clare.identity import identity
+from clare.identity import head_label, identity
 from clare.settings import Settings, build_settings
 from clare.upgrade import upgraded_experiment
 
@@ -50,6 +50,11 @@ class Experiment(Setup):
     def identity(self) -> dict[str, Any]:
         """Return the settings on which the run depends: experiments that agree in them are the same run."""
         return identity(self.model_dump(mode="json"))
+
+    @property
+    def head_label(self) -> str:
+        """The name of the method's head, which the record of a run tells too."""
+        return head_label(self.model_dump(mode="json"))
 
     def method_settings(self) -> "HeadOnlySettings":
         """Return the method's settings in their own type."""

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from clare.errors import RunError
+from clare.identity import head_label
 from clare.metrics.bootstrap import Evaluations
 from clare.position import (
     ENVIRONMENT,
@@ -25,7 +26,6 @@ from clare.position import (
 )
 from clare.record import REPEAT, EndEvent, Event, PhaseEvent, StartEvent, TaskEvent, events_in, read_events
 from clare.sealed import parse_object, read_bytes
-from clare.upgrade import upgraded_method
 
 
 @dataclass(frozen=True)
@@ -100,24 +100,6 @@ class RunRecord:
         """Whether both runs stand on the same weights, as far as both have recorded them."""
         hashes = (self.start.backbone_hash, other.start.backbone_hash)
         return None in hashes or hashes[0] == hashes[1]
-
-
-def head_label(preset: Mapping[str, Any]) -> str:
-    """Name the head of a resolved preset, whether or not it was run: how its rows come about, and what it reads."""
-    method = preset.get("method")
-    method = upgraded_method(method) if isinstance(method, dict) else {}
-    head, features = method.get("head"), method.get("features", {})
-    if not isinstance(head, dict):
-        return ""
-    parts = [str(head[key]) for key in ("form", "kind") if key in head]
-    num_blocks, with_patches = int(features.get("blocks", 1)), bool(features.get("patches", False))
-    if num_blocks > 1 or with_patches:
-        patches = " with middle patches" if features.get("centre", False) else " with patches"
-        parts.append(f"{num_blocks} block{'s'[: num_blocks - 1]}{patches if with_patches else ''}")
-    num_views = int(features.get("views", 1))
-    if num_views > 1:
-        parts.append(f"{num_views} views")
-    return ", ".join(parts)
 
 
 def read_run(folder: Path) -> RunRecord:

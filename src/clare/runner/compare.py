@@ -12,7 +12,7 @@ from clare.methods import METHODS
 from clare.presets.load import make_experiment, overrides_for
 from clare.presets.schema import Experiment
 from clare.report.groups import rank
-from clare.report.record import head_label, read_run
+from clare.report.record import read_run
 from clare.report.standings import Failure, print_standings
 from clare.report.tables import task_table
 from clare.report.write import write_report
@@ -41,7 +41,7 @@ def compare_command(
 
     reasons = run_jobs(console, jobs, num_processes, done)
     failures += [
-        Failure(job.label, head_of(job.experiment), reasons[job.label]) for job in jobs if job.label in reasons
+        Failure(job.label, job.experiment.head_label, reasons[job.label]) for job in jobs if job.label in reasons
     ]
     runs = [read_run(job.folder) for job in jobs if job.label not in reasons]
     if runs and is_first_rank():
@@ -98,11 +98,6 @@ def make_jobs(preset: str, experiments: Sequence[Experiment], root: Path, by_see
         label = f"{experiment.method_label}-{experiment.seed}" if by_seed else experiment.method_label
         jobs[label] = Job(label, preset, experiment, root / label)
     return list(jobs.values())
-
-
-def head_of(experiment: Experiment) -> str:
-    """Return the head of an experiment as its record would name it."""
-    return head_label(experiment.model_dump(mode="json"))
 
 
 def check_processes(num_processes: int) -> None:
