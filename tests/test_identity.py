@@ -41,7 +41,7 @@ def test_a_run_that_fails_and_one_that_ends_have_one_label_of_their_head(
     experiment = make_experiment(str(tiny_preset), method)
     folder = write_run(tmp_path / "run", method, preset=experiment.model_dump(mode="json"))
     assert read_run(folder).head == experiment.head_label
-    assert experiment.head_label.startswith(("cosine, ", "linear, ", "prototype", "ridge"))
+    assert experiment.method["head"]["kind"] in experiment.head_label
 
 
 def test_heads_of_earlier_releases_have_todays_label() -> None:
