@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -336,3 +337,13 @@ def test_every_error_is_a_sentence_of_ours(tmp_path: Path) -> None:
         with pytest.raises(ClareError, match=message):
             model.learn(pictures)
     assert all(torch.equal(tensor, before[name]) for name, tensor in learnt_tensors(model.parts.method).items())
+
+
+def test_facts_are_told_while_another_thread_is_at_work(tmp_path: Path) -> None:
+    model = in_memory(tmp_path).fit(*stacked("cat", "dog"))
+    told: list[Any] = []
+    with model._threads:
+        asking = threading.Thread(target=lambda: told.append((model.version, model.classes_.tolist())), daemon=True)
+        asking.start()
+        asking.join(60)
+    assert told == [(2, ["cat", "dog"])]

@@ -1,12 +1,13 @@
 """A classifier is an estimator of scikit-learn, as its own checks see it and as its tools use it."""
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pytest
-from own_worlds import drawings, tiny_weights
+from own_worlds import drawings, tiny_weights, write_pictures
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -172,3 +173,15 @@ def test_pipelines_and_searches_take_it(tiny: Any) -> None:
     search = GridSearchCV(model, {"seed": [1, 2]}, cv=2).fit(list(X), y)
     assert search.best_score_ == 1
     assert search.predict(X[:2]).tolist() == ["cat", "cat"]
+
+
+def test_the_example_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "own_pictures.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text().split("### From scikit-learn")[1], re.DOTALL)
+    write_pictures(tmp_path / "pictures" / "january", "cat", "dog", number=6)
+    write_pictures(tmp_path / "pictures" / "february", "dog", "bus", number=6)
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})
+    assert "['cat' 'dog' 'bus']" in capsys.readouterr().out

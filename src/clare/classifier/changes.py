@@ -99,6 +99,9 @@ class Changes(Facts):
     @property
     def _state(self) -> State:
         """The state that counts, read or made when it is first needed."""
+        if self._held is not None:
+            # Facts are told while another thread learns or predicts.
+            return self._held
         with self._threads:
             if self._held is None:
                 latest = self._store.latest()

@@ -148,7 +148,7 @@ class InMemory:
     def _remembered(self, number: int, state: files.State, tensors: Tensors, parts: Parts) -> files.State:
         """Keep a state under the number of its change."""
         state = {**state, "tensors": f"tensors of change {number}"}
-        self._kept[state["tensors"]] = state, tensors, parts
+        self._kept[state["tensors"]] = state, {key: tensor.to("cpu") for key, tensor in tensors.items()}, parts
         return state
 
     def _commit(self, manifest: Manifest) -> Manifest:
