@@ -16,7 +16,7 @@ from clare.methods._shared.adapted import AdaptedMethod
 from clare.methods.base import Method
 from clare.methods.clare import Clare, ClareSettings
 from clare.methods.state import learnt_tensors, structure_of
-from clare.steps import Learning, Phase, Step, TaskInfo
+from clare.steps import Learning, Phase, Step, TaskInfo, next_step
 
 # Strong decay and momentum, so that whatever a mask does not hold would move.
 RECIPE: dict[str, Any] = {
@@ -76,6 +76,27 @@ class Moment:
         """The step, which must be a phase."""
         assert isinstance(self.step, Phase)
         return self.step
+
+
+def phases_of(method: Method) -> list[Phase]:
+    """Return a list that fills with the phases of all tasks learnt from now on."""
+    phases: list[Phase] = []
+    original = method.learn
+
+    def watched(task: TaskInfo) -> Learning:
+        learning = original(task)
+        result = None
+        while True:
+            try:
+                step = next_step(learning, result)
+            except StopIteration:
+                return
+            if isinstance(step, Phase):
+                phases.append(step)
+            result = yield step
+
+    method.learn = watched  # type: ignore[method-assign]
+    return phases
 
 
 def watch(method: AdaptedMethod) -> list[Moment]:

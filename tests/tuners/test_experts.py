@@ -14,11 +14,11 @@ SETTINGS = ExpertSettings(bottleneck=3, shared_bottleneck=5)
 
 def grown(num_tasks: int) -> ExpertBlock:
     """Return the recorded block after so many tasks."""
-    block = ExpertBlock(8, 3, SETTINGS).eval()
+    block = ExpertBlock(8, SETTINGS).eval()
     for name in ADAPTER:
         block.get(f"shared_{name}").data.copy_(GOLDEN[f"shared.{name}"][None])
     for task in range(num_tasks):
-        block.grow(torch.Generator().manual_seed(task))
+        block.grow(3, torch.Generator().manual_seed(task))
         for name in (*ADAPTER, *GATE):
             recorded = GOLDEN[f"expert{task}.{name}"]
             assert block.get(name)[-1].shape == recorded.shape

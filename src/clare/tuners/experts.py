@@ -39,12 +39,13 @@ class ExpertSettings(Settings):
 class ExpertBlock(nn.Module):
     """The experts of one block and the shared adapter; every parameter has one entry for each expert."""
 
-    def __init__(self, width: int, num_classes: int, settings: ExpertSettings) -> None:
+    def __init__(self, width: int, settings: ExpertSettings) -> None:
         super().__init__()
-        self.width, self.num_classes, self.settings = width, num_classes, settings
+        self.width, self.settings = width, settings
+        self.num_places = 0
         for name, entry in self._draw(settings.shared_bottleneck, torch.Generator()).items():
             self.register_parameter(f"shared_{name}", nn.Parameter(entry[None].clone(), requires_grad=False))
-        self.resize(0)
+        self.resize(0, 0)
 
     def get(self, name: str) -> nn.Parameter:
         """Return a parameter by its name."""
@@ -70,7 +71,7 @@ class ExpertBlock(nn.Module):
 
     def _gate(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Return a prober and a router."""
-        width, size = self.width, self.num_classes
+        width, size = self.width, self.num_places
         return {
             "prober_norm": 0.02 * torch.randn(width, generator=generator),
             "prober_norm_bias": torch.zeros(width),
@@ -85,26 +86,32 @@ class ExpertBlock(nn.Module):
         for name, entry in self._draw(self.settings.shared_bottleneck, generator).items():
             self.get(f"shared_{name}").data.copy_(entry[None])
 
-    def grow(self, generator: torch.Generator) -> None:
+    def grow(self, num_classes: int, generator: torch.Generator) -> None:
         """Add an expert: a fresh one, or from the third on the mean of all but the last."""
-        size = self.num_entries
+        size, added = self.num_entries, max(num_classes - self.num_places, 0)
+        self.num_places += added
         fresh = self._draw(self.settings.bottleneck, generator)
         if size >= 2:
             fresh = {name: self.get(name).data[:-1].mean(0) for name in ADAPTER}
         fresh |= self._gate(generator)
         old = {name: self.get(name).data for name in (*ADAPTER, *GATE)}
+        old["prober"], old["prober_bias"] = (
+            F.pad(old["prober"], (0, 0, 0, added)),
+            F.pad(old["prober_bias"], (0, added)),
+        )
         old["router"], old["router_bias"] = F.pad(old["router"], (0, 0, 0, 1)), F.pad(old["router_bias"], (0, 1))
         self._take({name: torch.cat([old[name], fresh[name][None].to(old[name])]) for name in old})
 
-    def resize(self, num_entries: int) -> None:
-        """Make room for saved experts before they are loaded."""
+    def resize(self, num_entries: int, num_places: int) -> None:
+        """Make room for saved experts, whose probers have so many places, before they are loaded."""
+        self.num_places = num_places
         device = self.get("shared_down").device
         like = {**self._draw(self.settings.bottleneck, torch.Generator()), **self._blank_gate(num_entries)}
         self._take({name: torch.zeros(num_entries, *entry.shape, device=device) for name, entry in like.items()})
 
     def _blank_gate(self, num_entries: int) -> dict[str, Tensor]:
         """Return the shapes of probers and routers where there are so many experts."""
-        width, size = self.width, self.num_classes
+        width, size = self.width, self.num_places
         return {
             "prober_norm": torch.zeros(width),
             "prober_norm_bias": torch.zeros(width),
@@ -155,7 +162,7 @@ class ExpertBlock(nn.Module):
         gain, shift, weight, bias = (self.get(name)[:size] for name in GATE[:4])
         normed = F.layer_norm(tokens_BED, (self.width,)) * gain + shift
         logits = torch.einsum("bed,ecd->bec", normed, weight) + bias
-        is_closed = torch.arange(self.num_classes, device=sizes.device) >= sizes[:, None]
+        is_closed = torch.arange(self.num_places, device=sizes.device) >= sizes[:, None]
         return logits.masked_fill(is_closed, CLOSED)
 
     def _shares(self, tokens_BED: Tensor, logits_BEC: Tensor, task: int | None) -> Tensor:
@@ -216,12 +223,10 @@ class Experts(nn.Module):
 
     sizes: Tensor
 
-    def __init__(
-        self, vit: VisionTransformer, settings: ExpertSettings, num_classes: int, generator: torch.Generator
-    ) -> None:
+    def __init__(self, vit: VisionTransformer, settings: ExpertSettings, generator: torch.Generator) -> None:
         super().__init__()
         width = int(vit.embed_dim)
-        self.layers = nn.ModuleList(ExpertBlock(width, num_classes, settings) for _ in vit.blocks)
+        self.layers = nn.ModuleList(ExpertBlock(width, settings) for _ in vit.blocks)
         self.register_buffer("sizes", torch.zeros(0, dtype=torch.int64))
         for block in self.blocks:
             block.draw_shared(generator)
@@ -241,13 +246,18 @@ class Experts(nn.Module):
     def grow(self, num_classes: int, generator: torch.Generator) -> None:
         """Add an expert to each block for a task of so many classes."""
         for block in self.blocks:
-            block.grow(generator)
+            block.grow(num_classes, generator)
         self.sizes = torch.cat([self.sizes, self.sizes.new_tensor([num_classes])])
 
-    def resize(self, num_entries: int) -> None:
+    @property
+    def num_places(self) -> int:
+        """How many classes a prober has places for."""
+        return self.blocks[0].num_places
+
+    def resize(self, num_entries: int, num_places: int) -> None:
         """Make room for saved experts before they are loaded."""
         for block in self.blocks:
-            block.resize(num_entries)
+            block.resize(num_entries, num_places)
         self.sizes = self.sizes.new_zeros(num_entries)
 
     @property
