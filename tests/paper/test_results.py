@@ -11,7 +11,8 @@ from experiment_worlds import request_of, results_of
 from clare.paper.paper import read_paper
 from clare.paper.plan import plan_runs
 from clare.paper.results import Choice, as_values, make_setting
-from clare.paper.tables import conditions, preset_sheet, sheets, signed, to_csv, to_page
+from clare.paper.tables import conditions, preset_sheet, sheets, signed, to_page
+from clare.report.tables import to_csv
 
 
 def test_differences_are_computed_by_hand() -> None:

@@ -1,7 +1,5 @@
 """An experiment's results as Markdown, CSV and JSON."""
 
-import csv
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from clare.paper.paper import Published, in_words
 from clare.paper.results import Cell, Results, Setting, as_values, difference, printed, rounded
 from clare.report.groups import Spread
 from clare.report.provenance import reproduce_command
-from clare.report.tables import NONE, Sheet, to_markdown
+from clare.report.tables import NONE, Sheet, to_csv, to_markdown
 from clare.version import __version__
 
 SYMBOLS: dict[Metric, str] = {"average": "Ā", "final": "A_T"}
@@ -208,15 +206,6 @@ def _versions(results: Results) -> str:
     }
     made = "; ".join(sorted(places)) or f"clare {__version__}, no run came to its end"
     return f"Made with {made}; seeds {', '.join(map(str, results.seeds))}."
-
-
-def to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows of equal keys as CSV; what is not known is empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def as_json(results: Results, folder: Path) -> dict[str, Any]:

@@ -35,16 +35,8 @@ SCALE = colormaps["cividis"]
 NUM_SHADES = 100
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 WIDE_FONTS = (
-    "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "WenQuanYi Micro Hei",
-    "Hiragino Sans",
-    "PingFang SC",
-    "Microsoft YaHei",
-    "Malgun Gothic",
-    "Noto Sans Arabic",
-    "Noto Emoji",
-    "Symbola",
+    *("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Micro Hei", "Hiragino Sans", "PingFang SC"),
+    *("Microsoft YaHei", "Malgun Gothic", "Noto Sans Arabic", "Noto Emoji", "Symbola"),
 )
 """Fonts, as far as they are installed, for characters that matplotlib's own lacks."""
 

@@ -1,7 +1,5 @@
 """A grid of settings as a table, as files for other programs, and as a curve over the number that was swept."""
 
-import csv
-import io
 import json
 import math
 from collections import Counter
@@ -25,7 +23,7 @@ from clare.report.looks import COLOURS, DASHES, NUM_MARKERS, Look
 from clare.report.plots import chart_figure
 from clare.report.record import RunRecord
 from clare.report.standings import Failure, spread_percent
-from clare.report.tables import NONE, Sheet, to_markdown
+from clare.report.tables import NONE, Sheet, to_csv, to_markdown
 
 DEFINITIONS = (
     "Average: the mean of the accuracies over all seen classes after each task. "
@@ -111,8 +109,8 @@ def _columns(keys: Sequence[str]) -> list[str]:
 
 def write_sweep(sweep: Sweep, facts: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write sweep.json, sweep.csv, sweep.md and, where a number was swept, sweep.png and sweep.svg."""
-    write_json(folder / "sweep.json", {**facts, "swept": _plain(sweep.swept), **_as_json(sweep, folder)})
-    write_text(folder / "sweep.csv", _as_csv(sweep))
+    write_json(folder / "sweep.json", {**facts, "swept": _plain(sweep.swept), **_as_json(sweep)})
+    write_text(folder / "sweep.csv", to_csv([_line(sweep, row) for row in sweep.ranked]))
     paths = [folder / "sweep.json", folder / "sweep.csv", folder / "sweep.md"]
     parts = [f"# {sweep.title}", to_markdown(sweep_sheet(sweep)).rstrip()]
     parts += ["\n".join(f"- {each.label} failed: {each.reason}" for each in sweep.failures)] if sweep.failures else []
@@ -184,7 +182,7 @@ def _mark_places(axes: Axes, places: Sequence[float]) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS))
 
 
-def _as_json(sweep: Sweep, folder: Path) -> dict[str, Any]:
+def _as_json(sweep: Sweep) -> dict[str, Any]:
     """All settings with their figures and runs, and what failed."""
     settings = [
         {
@@ -192,31 +190,25 @@ def _as_json(sweep: Sweep, folder: Path) -> dict[str, Any]:
             "settings": _plain(row.values),
             "seeds": [int(run.preset["seed"]) for run in row.runs],
             **{name: _pair(figure) for name, figure in row.figures.items()},
-            "runs": [_run(run, folder) for run in row.runs],
+            "runs": [_run(run) for run in row.runs],
         }
         for row in sweep.ranked
     ]
     return {"settings": settings, "failures": [{"run": each.label, "reason": each.reason} for each in sweep.failures]}
 
 
-def _run(run: RunRecord, folder: Path) -> dict[str, Any]:
+def _run(run: RunRecord) -> dict[str, Any]:
     """The figures of one run."""
     summary = summarise(run)
     figures: dict[str, Any] = {name: summary[name] for name in STATISTICS}
     return {"folder": run.folder.name, "seed": int(run.preset["seed"]), **figures, "seconds": summary["seconds"]}
 
 
-def _as_csv(sweep: Sweep) -> str:
-    """One line for each setting, figures as fractions."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    parts = [f"{name}_{part}" for name in STATISTICS for part in ("mean", "deviation")]
-    writer.writerow(["method", *sweep.swept, "num_seeds", *parts])
-    for row in sweep.ranked:
-        values = [_shown(row.values[key]) if key in row.values else "" for key in sweep.swept]
-        figures = [value for name in STATISTICS for value in _pair(row.figures[name]).values()]
-        writer.writerow([row.method, *values, len(row.runs), *figures])
-    return text.getvalue()
+def _line(sweep: Sweep, row: SweepRow) -> dict[str, Any]:
+    """One setting of the CSV file, figures as fractions."""
+    values = {key: _shown(row.values[key]) if key in row.values else "" for key in sweep.swept}
+    figures = {f"{name}_{part}": value for name in STATISTICS for part, value in _pair(row.figures[name]).items()}
+    return {"method": row.method, **values, "num_seeds": len(row.runs), **figures}
 
 
 def _pair(figure: Spread) -> dict[str, float | None]:

@@ -1,9 +1,11 @@
 """Figures for people: one sheet of strings, shown as a rich table or Markdown."""
 
+import csv
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rich import box
 from rich.table import Table
@@ -163,6 +165,15 @@ def to_markdown(sheet: Sheet) -> str:
         lines[1 + index][0] = f"**{lines[1 + index][0]}**"
     shown = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([f"**{_escape_markdown(sheet.title)}**", "", shown[0], rule, *shown[1:]]) + "\n"
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of equal keys as CSV; what is not known is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def _escape_markdown(cell: str) -> str:
