@@ -233,3 +233,13 @@ def test_pictures_show_their_numbers(tmp_path: Path) -> None:
     assert pixels(confusion).std() > 0
     write_figure(confusion_figure([str(number) for number in range(60)], np.eye(60).tolist()), tmp_path / "large.png")
     assert (tmp_path / "large.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_thousand_classes_of_few_pictures_are_counted_without_their_square() -> None:
+    names = [f"class {place}" for place in range(3000)]
+    logits = torch.zeros(4, 3000)
+    logits[0, 5] = logits[1, 7] = logits[2, 7] = logits[3, 9] = 1.0
+    found = counted(names, ["class 5", "class 5", "class 7", "stranger"], logits, None, 1.0)
+    assert found.taken == {5: {5: 1, 7: 1}, 7: {7: 1}}
+    assert (found.counts[5], found.correct[5], found.counts[7], sum(found.counts)) == (2, 1, 1, 3)
+    assert found.strangers == {"stranger": (1, 0)}

@@ -131,3 +131,23 @@ def test_names_change_go_and_come_back(model: Path, tmp_path: Path) -> None:
     assert state_bytes(read_manifest(model).state) == before
     tensors = {name for name in content(model) if name.startswith("tensors-")}
     assert read_manifest(model).state["tensors"] in tensors
+
+
+def test_of_very_many_classes_the_report_lists_the_new_ones_and_says_how_many_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clare.cli.learn.MOST_LISTED", 2)
+    monkeypatch.setattr("clare.cli.model.MOST_DRAWN", 2)
+    words = ["--method", "simplecil"]
+    write_pictures(tmp_path / "first", "cat", "dog")
+    write_pictures(tmp_path / "second", "bus")
+    for lesson in ("first", "second"):
+        given = ["learn", str(tmp_path / "model"), str(tmp_path / lesson), *(words if lesson == "first" else [])]
+        output = CliRunner().invoke(app, given, env={"COLUMNS": "240"}, catch_exceptions=False).output
+    rows = [line.split()[0] for line in output.splitlines() if line.startswith(("bus ", "cat ", "dog "))]
+    assert rows == ["cat", "bus"]
+    assert "and 1 more classes; clare inspect" in output
+    given = ["evaluate", str(tmp_path / "model"), str(tmp_path / "first"), "--plot", str(tmp_path / "plot.png")]
+    write_pictures(tmp_path / "first", "bus", number=2)
+    output = CliRunner().invoke(app, given, env={"COLUMNS": "240"}, catch_exceptions=False).output
+    assert "confusion matrix of the 2 classes with the most mistakes" in output

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -155,8 +155,9 @@ class Classifier(Estimator, Answers):
                 listener.notice(fall_in_words(report["fallen"], how))
             return change
 
-    def _check_classes(self, classes: tuple[str, ...], mode: Mode, known: Sequence[str]) -> None:
+    def _check_classes(self, classes: tuple[str, ...], mode: Mode, known: Collection[str]) -> None:
         """Refuse new classes that are known, and updates of classes that are not."""
+        known = set(known)
         for name in classes:
             if mode == "update":
                 if not self._state.memory.counts[self._place(name)]:

@@ -24,7 +24,8 @@ def taught(parts: Parts, listener: Listener, memory: Memory, pictures: Pictures,
     images = as_images(pictures.train, pictures.classes.index, context.ranks.device)
     counts = torch.tensor([len(images) for images in pictures.train.values()], dtype=torch.float64)
     if mode == "update":
-        places = torch.tensor([method.classes.index(name) for name in pictures.classes])
+        place_of = {name: place for place, name in enumerate(method.classes)}
+        places = torch.tensor([place_of[name] for name in pictures.classes])
         teaching.teach_more(context, method, places, images, memory)
         return memory.added(places, counts)
     places = len(method.classes) + torch.arange(len(pictures.classes))
@@ -45,8 +46,8 @@ def held_back(parts: Parts, memory: Memory, pictures: Pictures) -> tuple[Memory,
     """Remember the features of pictures that were held back, and return their logits."""
     held = [image for images in pictures.held_back.values() for image in images]
     features = teaching.features_of(parts.context, parts.method, held) if held else memory.held[:0]
-    known = parts.method.classes
-    labels = [known.index(name) for name, images in pictures.held_back.items() for _ in images]
+    place_of = {name: place for place, name in enumerate(parts.method.classes)}
+    labels = [place_of[name] for name, images in pictures.held_back.items() for _ in images]
     memory = memory.holding(features, torch.tensor(labels, dtype=torch.int64))
     return memory, teaching.logits_of(parts.context, parts.method, features)
 

@@ -1,5 +1,6 @@
 """Counts and reports of how well pictures were named."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,17 +38,20 @@ def counted(
     flagged = (scores(calibration, logits_NK.amax(1)) >= threshold) & (calibration is not None)
     is_known = truth < num_known
     certainty, answers = (scale * logits_NK[is_known].double()).softmax(1).max(1)
-    pairs = truth[is_known] * num_known + answers
-    confusion = torch.bincount(pairs, minlength=num_known**2).view(num_known, num_known)
-    strangers = {}
-    for name in sorted(set(given) - set(known)):
-        own = torch.tensor([other == name for other in given])
-        strangers[name] = (int(own.sum()), int(flagged[own].sum()))
+    # A square of thousands of classes would be nearly empty: what there is of it is counted.
+    taken: dict[int, dict[int, int]] = {}
+    for (own, answer), number in sorted(Counter(zip(truth[is_known].tolist(), answers.tolist(), strict=True)).items()):
+        taken.setdefault(own, {})[answer] = number
+    counts = [sum(taken.get(place, {}).values()) for place in range(num_known)]
+    correct = [taken.get(place, {}).get(place, 0) for place in range(num_known)]
+    is_flagged = zip(given, flagged.tolist(), strict=True)
+    said = Counter(name for name, is_unknown in is_flagged if is_unknown)
+    strangers = {name: (number, said[name]) for name, number in sorted(Counter(given).items()) if name not in place_of}
     return Evaluation(
         tuple(known),
-        tuple(confusion.sum(1).tolist()),
-        tuple(confusion.diagonal().tolist()),
-        confusion.tolist(),
+        tuple(counts),
+        tuple(correct),
+        taken,
         int(flagged[is_known].sum()),
         strangers,
         float(certainty.mean()) if len(certainty) else None,

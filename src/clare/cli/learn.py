@@ -19,7 +19,7 @@ from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
 from clare.model.folder import MANIFEST, read_manifest
-from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
+from clare.model.records import UNKNOWN_DATE, Change, ClassInfo, ClassReport, Evaluation, Mode
 from clare.presets.load import parse_override
 from clare.report.tables import duration, percent
 from clare.settings import merge
@@ -27,6 +27,8 @@ from clare.settings import merge
 NAMED = {"backbone": "backbone", "method": "method", "seed": "seed", "keep": "num_kept"}
 """Options for a new model, and what Python calls them."""
 NUM_LOOKED_AT = 20
+MOST_LISTED = 200
+"""Classes that the report of a lesson lists; `clare inspect` lists all."""
 LARGEST_DRAWING = 128
 """Pictures with a longer side than this are hardly drawings of 28 by 28 pixels."""
 
@@ -197,6 +199,9 @@ def capacity_line(model: Classifier) -> str:
 def print_report(console: Console, model: Classifier, change: Change, checked: Evaluation | None) -> None:
     """Print accuracies of new and old classes, the capacity left, and what to type next."""
     console.print(report_table(model, change.classes, checked))
+    num_more = len(model.classes) - MOST_LISTED
+    if num_more > 0:
+        console.print(f"and {num_more} more classes; clare inspect {quote(str(model.path))} lists all", markup=False)
     accuracy = change.report["accuracy"]
     measured = (
         "nothing was held back, so nothing was measured"
@@ -228,14 +233,20 @@ def report_table(model: Classifier, new: Sequence[str], checked: Evaluation | No
     )
     for heading in headings:
         table.add_column(heading, justify="left" if heading in ("class", "measured") else "right")
-    reports = model.reports
-    for place, info in enumerate(model.classes):
+    reports, just_learnt = model.reports, set(new)
+    for place, info in listed(model.classes, just_learnt):
         row = [escape(info.name), str(info.task), str(info.num_images or "-"), *accuracy_cells(reports.get(info.name))]
         if checked is not None:
             count = checked.counts[place]
             row += [percent(checked.correct[place] / count), str(count)] if count else ["-", "-"]
-        table.add_row(*row, style="bold" if info.name in new else None)
+        table.add_row(*row, style="bold" if info.name in just_learnt else None)
     return table
+
+
+def listed(classes: Sequence[ClassInfo], first: set[str]) -> list[tuple[int, ClassInfo]]:
+    """Return the classes that a report lists, with their places; of very many some, the new ones first."""
+    chosen = sorted(range(len(classes)), key=lambda place: classes[place].name not in first)[:MOST_LISTED]
+    return [(place, classes[place]) for place in sorted(chosen)]
 
 
 def accuracy_cells(report: ClassReport | None) -> tuple[str, str, str]:

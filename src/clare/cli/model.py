@@ -1,5 +1,7 @@
 """`clare inspect`, `undo`, `rename`, `remove` and `evaluate`."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -13,6 +15,9 @@ from clare.errors import ModelError
 from clare.model.records import Change, Evaluation
 from clare.report.model_plots import capacity_figure, confusion_figure, write_figure
 from clare.report.tables import percent
+
+MOST_DRAWN = 100
+"""Classes in a confusion matrix, which would otherwise be too small to see."""
 
 
 def inspect_command(console: Console, path: Path, plot: Path | None, method: str | None, device: str) -> None:
@@ -80,9 +85,14 @@ def _history_table(model: Classifier) -> Table:
     """Return the changes, oldest first."""
     table = Table("change", "what", "when", "classes", box=None, pad_edge=False, title="history", title_justify="left")
     for change in model.history:
-        names = ", ".join(change.classes[:6]) + (", …" if len(change.classes) > 6 else "")
+        names = _first(change.classes)
         table.add_row(str(change.number), _kind(change), day(change.at), escape(names))
     return table
+
+
+def _first(names: Sequence[str]) -> str:
+    """Name the first of some classes."""
+    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
 
 
 def _kind(change: Change) -> str:
@@ -94,7 +104,7 @@ def undo_command(console: Console, path: Path, wait: bool, method: str | None, d
     """Take back the last change."""
     model = load(path, method=method, device=device)
     change = model.undo(wait=wait)
-    names = ", ".join(change.classes)
+    names = _first(change.classes)
     _say(
         console,
         f"took back change {change.report['undone']} ({change.report['kind']}: {names}); "
@@ -133,20 +143,21 @@ def evaluate_command(console: Console, path: Path, pictures: Path, plot: Path, m
             f"probabilities of the answers: {percent(evaluation.certainty)} % on average; expected calibration error: "
             f"{percent(evaluation.calibration_error)} points",
         )
-        seen = [place for place, count in enumerate(evaluation.counts) if count]
-        seen += [
-            place for place in range(len(evaluation.classes)) if place not in seen and _is_guessed(evaluation, place)
-        ]
-        confusion = [[evaluation.confusion[row][column] for column in sorted(seen)] for row in sorted(seen)]
-        write_figure(confusion_figure([evaluation.classes[place] for place in sorted(seen)], confusion), plot)
-        _say(console, f"confusion matrix: {plot}")
+        _draw(console, evaluation, plot)
     for name, (count, flagged) in evaluation.strangers.items():
         _say(console, f"'{name}' is not known: {flagged} of its {count} pictures are said to be none of these")
 
 
-def _is_guessed(evaluation: Evaluation, place: int) -> bool:
-    """Tell whether any picture was taken for this class."""
-    return any(row[place] for row in evaluation.confusion)
+def _draw(console: Console, evaluation: Evaluation, plot: Path) -> None:
+    """Draw what classes were taken for; of very many, those with the most mistakes."""
+    taken = evaluation.taken
+    seen = {*taken, *(place for row in taken.values() for place in row)}
+    mistakes = Counter({row: sum(found.values()) - found.get(row, 0) for row, found in taken.items()})
+    shown = sorted(sorted(seen, key=lambda place: (-mistakes[place], place))[:MOST_DRAWN])
+    confusion = [[taken.get(row, {}).get(column, 0) for column in shown] for row in shown]
+    write_figure(confusion_figure([evaluation.classes[place] for place in shown], confusion), plot)
+    which = "" if len(shown) == len(seen) else f" of the {MOST_DRAWN} classes with the most mistakes"
+    _say(console, f"confusion matrix{which}: {plot}")
 
 
 def _evaluation_table(evaluation: Evaluation) -> Table:
@@ -157,9 +168,9 @@ def _evaluation_table(evaluation: Evaluation) -> Table:
     for place, name in enumerate(evaluation.classes):
         count, correct = evaluation.counts[place], evaluation.correct[place]
         if count:
-            mistakes = [number if other != place else 0 for other, number in enumerate(evaluation.confusion[place])]
-            worst = max(range(len(mistakes)), key=mistakes.__getitem__)
-            taken = f"{evaluation.classes[worst]} ({mistakes[worst]})" if mistakes[worst] else "-"
+            mistakes = {other: number for other, number in evaluation.taken[place].items() if other != place}
+            worst = min(mistakes, key=lambda other: (-mistakes[other], other), default=place)
+            taken = f"{evaluation.classes[worst]} ({mistakes[worst]})" if mistakes else "-"
             table.add_row(escape(name), str(count), str(correct), percent(correct / count), escape(taken))
     return table
 

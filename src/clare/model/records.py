@@ -77,12 +77,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Counts over pictures whose class is known to the user; row k of the confusion is what class k was taken for."""
+    """Counts over pictures whose class is known to the user."""
 
     classes: tuple[str, ...]
     counts: tuple[int, ...]
     correct: tuple[int, ...]
-    confusion: list[list[int]]
+    taken: dict[int, dict[int, int]]
+    """By place of their class: the places of the classes that pictures were taken for, and how many of them."""
     num_flagged: int
     """Pictures of known classes that were said to be none of them."""
     strangers: dict[str, tuple[int, int]]
@@ -91,6 +92,12 @@ class Evaluation:
     """Mean probability of the answers to pictures of known classes."""
     calibration_error: float | None
     """Mean distance between the probability of an answer and how often such answers are right."""
+
+    @property
+    def confusion(self) -> list[list[int]]:
+        """A square of all classes: row k says what pictures of class k were taken for."""
+        places = range(len(self.classes))
+        return [[self.taken.get(row, {}).get(column, 0) for column in places] for row in places]
 
     @property
     def num_images(self) -> int:
