@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from fake_runs import write_run
 
+import clare
 from clare.metrics.summary import summarise
 from clare.report.groups import Spread, compare, group_runs, rank, spread
 from clare.report.page import write_page
@@ -233,3 +234,10 @@ def test_backbones_are_ranked_apart_and_compared_each_with_its_own(tmp_path: Pat
     }
     page = write_page(runs, tmp_path / "page.html").read_text()
     assert "<b>ease@large/ease</b>: -" in page.partition("</header>")[0]
+
+
+def test_there_is_one_call_of_the_bootstrap() -> None:
+    root = Path(clare.__file__).parents[2]
+    sources = [*(root / "src").rglob("*.py"), *(root / "studies").rglob("*.py"), *(root / "scripts").rglob("*.py")]
+    calling = {path.name for path in sources if "paired_intervals(" in path.read_text(encoding="utf-8")}
+    assert calling == {"bootstrap.py", "groups.py"}
