@@ -18,7 +18,9 @@ LEAST = 0.9
 
 def margin_logits(logits_BK: Tensor, labels_B: Tensor, margin: float | Tensor) -> Tensor:
     """Return logits of which the true one is lower by a margin: CosFace, where they are scaled cosines."""
-    return logits_BK - margin * torch.nn.functional.one_hot(labels_B, logits_BK.shape[1]).to(logits_BK)
+    # Where a step is recorded, `one_hot` would look at the labels on the host.
+    is_true_BK = labels_B[:, None] == torch.arange(logits_BK.shape[1], device=labels_B.device)
+    return logits_BK - margin * is_true_BK.to(logits_BK)
 
 
 def ridged_factors(sums: dict[str, Tensor], ridge: float) -> Tensor:

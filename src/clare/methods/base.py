@@ -17,6 +17,9 @@ from clare.registry import ClassRegistry
 from clare.settings import Settings
 from clare.steps import Learning, TaskInfo
 
+USUAL = FeatureSettings()
+"""What a backbone ends with; made once, since a compiled program makes no settings."""
+
 
 class HeadOnlySettings(Settings):
     """Settings of every method; the kinds of heads that it can have are those in the annotation of its `head`."""
@@ -26,7 +29,7 @@ class HeadOnlySettings(Settings):
     @property
     def reading(self) -> FeatureSettings:
         """What of the backbone is read, by a method that makes features of its own no more than usual."""
-        return FeatureSettings()
+        return USUAL
 
 
 class ReadingSettings(HeadOnlySettings):
