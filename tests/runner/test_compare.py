@@ -168,16 +168,17 @@ def test_a_failing_run_does_not_stop_the_others(diverging: Path, tmp_path: Path,
     assert result.exit_code == 1
     sentences = [line for line in result.output.splitlines() if line.startswith("error: ")]
     assert len(sentences) == 3
-    assert sentences[0].startswith("error: simplecil failed: the settings under 'method.head' cannot be used: ")
+    assert sentences[0].startswith("error: simplecil failed: the setting 'method.head.kind' got 'aligned'; ")
     assert sentences[1].startswith("error: finetune failed: the loss of task 1 became ")
-    assert sentences[2] == "error: raising failed: KeyError: 'no second task' (failing.py line 11)"
+    reason = "the method Raising raises KeyError: 'no second task' (failing.py line 11); correct it"
+    assert sentences[2] == f"error: raising failed: {reason}"
     rows = [line.split() for line in result.output.splitlines()]
     for method in ("finetune", "raising", "simplecil"):
         assert any(row[:2] == [method, "failed"] for row in rows)
     assert "Traceback" in (out / "raising" / "log.txt").read_text()
     summary = json.loads((out / "summary.json").read_text())
     assert list(summary) == ["linear", "simplecil", "finetune", "raising"]
-    assert summary["raising"] == {"failed": "KeyError: 'no second task' (failing.py line 11)"}
+    assert summary["raising"] == {"failed": reason}
     for text in ((out / "comparison.md").read_text(), (out / "report.html").read_text()):
         assert "no second task" in text
     assert (out / "linear" / "model" / "model.json").is_file()
@@ -248,7 +249,8 @@ def test_a_failure_in_a_process_of_its_own_is_a_sentence_too(diverging: Path, tm
     assert result.exit_code == 1
     sentences = [line for line in result.output.splitlines() if line.startswith("error: ")]
     assert sentences[0].startswith("error: finetune failed: the loss of task 1 became ")
-    assert sentences[1] == f"error: raising failed: KeyError: 'no second task' (see {out / 'raising' / 'log.txt'})"
+    reason = "the method Raising raises KeyError: 'no second task' (failing.py line 11); correct it"
+    assert sentences[1] == f"error: raising failed: {reason}"
     assert "simplecil: done" in result.output
     assert (out / "report.html").is_file()
 

@@ -170,7 +170,7 @@ def test_ray_repeats_what_died_and_reports_what_failed(
     assert process.returncode == 1, messages
     assert (tmp_path / "died").exists()
     out = tmp_path / "out"
-    failure = "KeyError: 'no second task' (dying.py line 16)"
+    failure = "the method Dying raises KeyError: 'no second task' (dying.py line 16); correct it"
     assert f"error: dying-epochs=3-seed=1 failed: {failure}" in messages
     assert "dying-epochs=2-seed=1: done" in output
     assert "Traceback" in (out / "dying-epochs=3-seed=1" / "log.txt").read_text()

@@ -125,13 +125,14 @@ def attempt(run: Callable[[], None], folder: Path) -> str | None:
     """Make a run and return why it failed, if it did; the trace of what nobody foresaw goes to the folder's log."""
     try:
         run()
-    except ClareError as error:
-        return str(error)
     except Exception as error:
         # A method of one's own may raise anything; the other methods are worth finishing all the same.
-        if is_first_rank() and folder.is_dir():
+        is_unforeseen = not isinstance(error, ClareError) or error.__cause__ is not None
+        if is_unforeseen and is_first_rank() and folder.is_dir():
             with (folder / LOG).open("a") as log:
                 traceback.print_exc(file=log)
+        if isinstance(error, ClareError):
+            return str(error)
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} ({Path(frame.filename).name} line {frame.lineno})"
     return None
