@@ -35,7 +35,7 @@ class CareSettings(HeadOnlySettings):
 
     head: RealignedSettings | TrainedSettings | PrototypeAfterTraining = Field(CARE_HEAD, description="The classifier.")
     experts: ExpertSettings = Field(ExpertSettings(), description="The experts of every block.")
-    epochs: int = Field(60, ge=2, le=10_000, description="Epochs of training a task, of a later one in two halves.")
+    epochs: int = Field(60, ge=1, le=10_000, description="Epochs of training a task, of a later one in two halves.")
     batch_size: int = Field(64, ge=1, le=65_536, description="Images per step, over all ranks together.")
     learning_rate: float = Field(0.05, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
@@ -74,15 +74,15 @@ class Care(Method, PassesSeveralTimes, HasStructure, HasTinySettings):
         settings, num_new, rate = self.settings, len(task.classes), self.settings.learning_rate
         self.experts.grow(num_new, task.generator("experts"))
         self.head.open_block(num_new, task.generator("rows"))
-        if not self.tasks:
-            yield self._phase("train", settings.epochs, rate, 0.0)
-        else:
-            first = settings.epochs // 2
+        first = settings.epochs // 2 if self.tasks else 0
+        if first:
             yield self._phase("first half", first, rate, rate / 2)
             if isinstance(self.head, RealignedHead):
                 yield from self._finish(num_new)
                 self._reopen(num_new)
             yield self._phase("second half", settings.epochs - first, rate / 2, 0.0)
+        else:
+            yield self._phase("train", settings.epochs, rate, 0.0)
         yield from self._finish(num_new)
 
     def _phase(self, name: str, epochs: int, rate: float, least: float) -> Phase:
