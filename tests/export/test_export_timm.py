@@ -20,8 +20,9 @@ from clare.export.timm_export import export_timm, portable_tensors
 from clare.export.timm_loader import load
 from clare.methods import METHODS
 from clare.methods.finetune import FineTune
+from clare.methods.protocols import Deploys
 
-PORTABLE = ("clare", "clare-plus", "finetune", "full-finetune", "inflora", "joint", "linear", "sdlora", "simplecil")
+PORTABLE = [name for name in METHODS if issubclass(METHODS.get(name), Deploys)]
 HEADS = [
     ("linear", "method.head.form=linear", "method.head.kind=trained"),
     ("clare", "method.head.kind=aligned"),
