@@ -190,7 +190,8 @@ def _make_stream(backbone: Backbone, num_tasks: int, conditions: Conditions, dev
 def method_settings(head: str, conditions: Conditions) -> ClareSettings:
     """Return CLARE's settings under these conditions."""
     names = ("probe_epochs", "epochs", "sparsity", "batch_size", "learning_rate", "penalty_weight")
-    align = {name: getattr(conditions, name) for name in ("align_epochs", "align_samples")}
+    aligning = ("align_epochs", "align_samples") if head == "aligned" else ()
+    align = {name: getattr(conditions, name) for name in aligning}
     values = {name: getattr(conditions, name) for name in names}
     return ClareSettings.model_validate({**values, "head": {"kind": head, **align}})
 

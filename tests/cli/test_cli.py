@@ -109,7 +109,8 @@ def test_a_method_shows_bounds_and_choices() -> None:
     assert settings["method.learning_rate"] == "> 0, ≤ 100"
     assert settings["method.mask"] == "learnt | random | none"
     assert settings["method.two_stage"] == "bool"
-    assert settings["method.head.kind"] == "trained | prototype | aligned | discriminant | quadratic | projected"
+    kinds = "trained | prototype | aligned | discriminant | quadratic | ridge | realigned"
+    assert settings["method.head.kind"] == kinds
 
 
 def test_a_run_is_trained_shown_and_reported(

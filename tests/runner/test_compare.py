@@ -110,7 +110,7 @@ def test_heads_are_told_apart(tiny_preset: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     titles = [line.strip() for line in result.output.splitlines() if "Comparison in percent" in line]
     assert titles == [
-        "Comparison in percent; head: cosine, prototype",
+        "Comparison in percent; head: prototype",
         "Comparison in percent; head: cosine, trained",
     ]
 
