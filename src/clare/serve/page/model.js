@@ -4,6 +4,7 @@ import { undo } from "./api.js";
 import { byId, count, element, hideProblem, percent, replaceChildren, showProblem, timeElement, when } from "./dom.js";
 
 const FEW_CLASSES = 30;
+const MOST_SHOWN = 500;
 const KINDS = {
   create: "Made",
   learn: "Learnt",
@@ -49,12 +50,17 @@ function showClasses(classes) {
 
 function groupByTask(classes) {
   const tasks = new Map();
-  for (const each of classes) tasks.set(each.task, [...(tasks.get(each.task) ?? []), each]);
+  for (const each of classes) {
+    if (!tasks.has(each.task)) tasks.set(each.task, []);
+    tasks.get(each.task).push(each);
+  }
   return tasks;
 }
 
 function makeTask(number, classes, isOpen) {
-  const chips = classes.map((each) =>
+  // Thousands of elements would keep the browser busy; the others are counted.
+  const more = classes.length - MOST_SHOWN;
+  const chips = classes.slice(0, MOST_SHOWN).map((each) =>
     element(
       "li",
       { title: [`${count(each.num_images, "picture")}, ${when(each.taught_at)}`, accuracyTitle(each.held_back)].join("") },
@@ -72,7 +78,7 @@ function makeTask(number, classes, isOpen) {
       `Task ${number}`,
       element("span", {}, ` ${count(classes.length, "class", "classes")}, `, timeElement(classes[0].taught_at)),
     ),
-    element("ul", { className: "chips" }, ...chips),
+    element("ul", { className: "chips" }, ...chips, more > 0 ? element("li", { textContent: `and ${more} more` }) : ""),
   );
 }
 
