@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from fake_service import bomb, many_scans, png
 
 from clare.classifier.pictures import Reader
 from clare.serve.decoders import Decoder, Decoders
-from clare.serve.decoding import Outcome, Wanted, decode, send_request
+from clare.serve.decoding import Outcome, Wanted, decode, look, send_request
 from clare.serve.limits import Limits, Refusal
 
 WANTED = Wanted(1_000_000, 1, 28)
@@ -43,6 +44,15 @@ def test_a_decoder_needs_no_torch() -> None:
 def test_a_jpeg_of_very_many_scans_is_not_decoded() -> None:
     assert decode(many_scans(200), WANTED).outcome is Outcome.TOO_MANY_SCANS
     assert decode(many_scans(20), WANTED).outcome is Outcome.DECODED
+
+
+def test_damaged_headers_fill_no_log_with_warnings() -> None:
+    whole = png(kind="TIFF")
+    for place in range(4, 200):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            look(whole[:place] + b"\xff" + whole[place + 1 :], 1000)
+        assert said == [], place
 
 
 def test_a_picture_that_takes_too_long_ends_the_process_and_the_next_one_gets_another() -> None:

@@ -90,7 +90,7 @@ def image_size(path: Path) -> tuple[int, int] | None:
 def _size_of(content: bytes) -> tuple[int, int] | None:
     """Return height and width of an image of which the header is there."""
     try:
-        with _quiet_pillow():
+        with quiet_pillow():
             image = Image.open(BytesIO(content), formats=FORMATS)
     except Exception:  # as for decoding, which will tell what is wrong
         return None
@@ -103,7 +103,7 @@ def is_plain_jpeg(content: bytes) -> bool:
     if not content.startswith(b"\xff\xd8") or not content.rstrip(b"\0").endswith(b"\xff\xd9"):
         return False
     try:
-        with _quiet_pillow():
+        with quiet_pillow():
             image = Image.open(BytesIO(content), formats=["JPEG"])
     except Exception:  # as for decoding
         return False
@@ -114,7 +114,7 @@ def is_plain_jpeg(content: bytes) -> bool:
 
 def _open(content: bytes) -> Image.Image:
     """Open and decode an image of a known format."""
-    with _quiet_pillow():
+    with quiet_pillow():
         image: Image.Image = Image.open(BytesIO(content), formats=FORMATS)
     image.load()
     return image
@@ -122,7 +122,7 @@ def _open(content: bytes) -> Image.Image:
 
 def _orientation(image: Image.Image) -> object:
     """Return the EXIF orientation, or nothing where there is none that can be read."""
-    with _quiet_pillow():
+    with quiet_pillow():
         try:
             return image.getexif().get(ExifTags.Base.Orientation)
         except Exception:  # damaged metadata fails with almost every kind of exception, and spoils no pixel
@@ -130,7 +130,7 @@ def _orientation(image: Image.Image) -> object:
 
 
 @contextmanager
-def _quiet_pillow() -> Iterator[None]:
+def quiet_pillow() -> Iterator[None]:
     """Silence warnings about odd metadata, and raise the one about a decompression bomb."""
     with _FILTERS_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -9,7 +9,7 @@ from typing import IO, NamedTuple
 import numpy as np
 from PIL import Image
 
-from clare.data.images import FORMATS, Pixels, decode_image, shrink_image
+from clare.data.images import FORMATS, Pixels, decode_image, quiet_pillow, shrink_image
 from clare.errors import DataError
 from clare.serve.parent import die_with_parent
 
@@ -52,7 +52,8 @@ class Answer(NamedTuple):
 def look(content: bytes, most_pixels: int) -> Answer:
     """Judge a picture by its header and its markers, without decoding anything."""
     try:
-        with Image.open(BytesIO(content), formats=FORMATS) as image:
+        # What Pillow warns of, strangers could fill the log with.
+        with quiet_pillow(), Image.open(BytesIO(content), formats=FORMATS) as image:
             size = image.size
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return Answer(Outcome.TOO_MANY_PIXELS)
