@@ -173,7 +173,7 @@ def test_a_run_folder_makes_no_file_run(here: Path, run: Run, tiny_preset: Path)
     for command in commands:
         code, said = run(command)
         assert (code, ran(here)) == (2, []), said
-        assert 'holds a run of another preset: method.name is "evil.py:Evil" there and "simplecil" here' in said
+        assert "holds a run of another preset: method.name is evil.py:Evil there and simplecil here" in said
         assert f"to go on with that run, if you trust its file, name it: --method {EVIL}" in said
 
 
