@@ -72,7 +72,9 @@ def in_process(
     folder: Path, work: Callable[[], None], die_at: int = 0, torn: float = 0.0, kill_after: float | None = None
 ) -> Ended:
     """Do some work in a process of its own, and say how it ended."""
-    logs = folder.parent / f".{folder.name}.logs"
+    # Not on a disk that may be full.
+    beside = folder.parent.parent if os.path.ismount(folder.parent) else folder.parent
+    logs = beside / f".{folder.name}.logs"
     logs.mkdir(exist_ok=True)
     started = time.monotonic()
     pid = start(folder, work, logs, Writes(folder, die_at, torn))
