@@ -81,7 +81,7 @@ class Campaign:
                 raise
             kept["trials"], kept["count"] = kept["trials"] + 1, kept["count"] + count
             kept["kinds"][kind] = kept["kinds"].get(kind, 0) + count
-            kept["seconds"] = round(kept["seconds"] + time.monotonic() - started, 1)
+            kept["seconds"] = kept["seconds"] + time.monotonic() - started
             if time.monotonic() - told > SECONDS_BETWEEN_LINES:
                 told = time.monotonic()
                 self.save()

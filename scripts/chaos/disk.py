@@ -11,7 +11,8 @@ from chaos.folders import BrokenPromise, difference, told
 from chaos.forks import Ended
 from chaos.kills import Target, measure, prepare, targets
 
-MOST_BYTES = 1 << 19
+PAGE = 4096
+LEAST_ROOM = 1 << 15
 ROOM = 1 << 26
 
 
@@ -23,8 +24,11 @@ class FullDisk:
         self.world, self.folder = world, folder
         chosen = ("train clare", "learn", "learn --quick", "learn, new model", "undo", "compare")
         self.targets = [target for target in targets(world) if target.name in chosen]
+        self.added: dict[str, int] = {}
         for target in self.targets:
             measure(target, world, folder / "here")
+            before = size(world / target.starts_from) if target.starts_from else 0
+            self.added[target.name] = size(folder / "here") - before
         shutil.rmtree(folder / "here")
 
     def trial(self, draw: random.Random, number: int) -> tuple[str, int]:
@@ -36,8 +40,8 @@ class FullDisk:
             return self._limited(target, draw)
         try:
             here = prepare(target, self.world, mount / "here")
-            used = sum(path.stat().st_size for path in here.rglob("*") if path.is_file())
-            _mounted(mount, used + draw.randrange(4096, MOST_BYTES), again=True)
+            room = draw.randrange(PAGE, max(self.added[target.name], LEAST_ROOM))
+            _mounted(mount, size(here) + room, again=True)
             ended = target.act(here)
             _mounted(mount, ROOM, again=True)
             self._check(target, here, ended, "on a full disk")
@@ -71,6 +75,11 @@ class FullDisk:
                 raise BrokenPromise(f"{target.name} {how}: where there was room again it ended with {again}")
         if (found := told(here / target.folder)) != target.after:
             raise BrokenPromise(f"{target.name} {how}: {difference(target.after, found)}")
+
+
+def size(folder: Path) -> int:
+    """Return the bytes that the files of a folder take, in whole pages."""
+    return sum(-(-path.stat().st_size // PAGE) * PAGE for path in folder.rglob("*") if path.is_file())
 
 
 def _mounted(folder: Path, num_bytes: int, again: bool = False) -> bool:
