@@ -133,6 +133,8 @@ def _fields(node: ast.ClassDef, kind: type) -> Iterator[tuple[str, tuple[str, ..
     for place, each in enumerate(node.body):
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and not each.target.id.startswith("_"):
             name, after = each.target.id, node.body[place + 1 : place + 2]
+            if issubclass(kind, BaseModel) and name not in kind.model_fields:
+                continue
             told, text = texts.get(name, (name, ""))
             if after and isinstance(after[0], ast.Expr) and isinstance(after[0].value, ast.Constant):
                 text = inspect.cleandoc(str(after[0].value.value)).replace("\n", " ")

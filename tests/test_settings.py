@@ -1,13 +1,14 @@
 """Settings refuse what is wrong in one sentence that names the key, what came and what is allowed."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
+from annotated_types import Lt
 from pydantic import Field, ValidationError
 
 from clare.errors import SettingsError
 from clare.methods import METHODS
-from clare.settings import Settings, build_settings, overlaid
+from clare.settings import Acts, Settings, build_settings, condition, idle, overlaid
 
 
 class Inner(Settings):
@@ -189,3 +190,50 @@ def test_values_are_laid_over_others_and_another_kind_keeps_what_both_have() -> 
     assert overlaid(Tabled, base, {"line": {"kind": "plain"}}) == {"line": {"kind": "plain", "scale": 4.0}}
     # Nothing was said of the kind, so it was the default's.
     assert overlaid(Tabled, {"line": {"bend": 0.1}}, {"line": {"kind": "plain"}}) == {"line": {"kind": "plain"}}
+
+
+class Sometimes(Settings):
+    """Settings that act beside some values of others alone."""
+
+    acts: ClassVar[Acts] = {
+        "inner": {"is_wide": (True,)},
+        "steps": {"share": Lt(1), "inner.kind": ("small", "large")},
+        "deep": {"inner.kind": ("large",)},
+        "foreign": {"inner.absent": ("x",)},
+    }
+
+    is_wide: bool = Field(False, description="A choice of two.")
+    share: float = Field(1.0, gt=0, le=1, description="A share.")
+    steps: int = Field(1, ge=1, le=9, description="A number.")
+    deep: int = Field(1, ge=1, le=9, description="A number.")
+    foreign: int = Field(1, ge=1, le=9, description="A number.")
+    inner: Inner = Field(Inner(), description="A part.")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, []),
+        ({"inner": {"width": 8}}, [("m.inner", "it acts where m.is_wide is true")]),
+        ({"inner": {"width": 8}, "is_wide": True}, []),
+        ({"steps": 2}, [("m.steps", "it acts where m.share is below 1 and m.inner.kind is small or large")]),
+        ({"steps": 2, "share": 0.5}, []),
+        ({"deep": 2}, [("m.deep", "it acts where m.inner.kind is large")]),
+        ({"deep": 2, "is_wide": True, "inner": {"kind": "large"}}, []),
+        ({"foreign": 2}, []),
+    ],
+)
+def test_a_setting_that_does_nothing_beside_the_others_is_named(
+    values: dict[str, Any], said: list[tuple[str, str]]
+) -> None:
+    settings = build_settings(Sometimes, values, "m")
+    assert list(idle(settings, values, "m.")) == said
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_what_a_method_says_of_settings_names_settings_that_it_has(name: str) -> None:
+    kind = METHODS.get(name).settings_type
+    for key, conditions in kind.acts.items():
+        assert key in kind.model_fields
+        assert all(other.split(".")[0] in kind.model_fields for other in conditions)
+        assert condition(kind, key, "method.").startswith("method.")

@@ -1,8 +1,9 @@
 """The base of every settings class, and how raw values become one."""
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
 
+from annotated_types import Lt
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -14,9 +15,14 @@ TAG = "kind"
 """The setting that says which of several tables of settings another one is."""
 
 
+Acts = Mapping[str, Mapping[str, Sequence[Any] | Lt]]
+"""Settings that do not always act, each with values of others, under dotted keys, at which it does."""
+
+
 class Settings(BaseModel):
     """Frozen, typed, bounded values; unknown keys are refused."""
 
+    acts: ClassVar[Acts] = {}
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
@@ -52,6 +58,35 @@ class Settings(BaseModel):
 
 
 S = TypeVar("S", bound=Settings)
+
+
+def idle(settings: Settings, asked: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings among those asked for that do nothing beside the others, each with when it would act."""
+    for key in (key for key in asked if key in type(settings).model_fields):
+        for other, allowed in settings.acts.get(key, {}).items():
+            value: Any = settings
+            for name in other.split("."):
+                value = getattr(value, name, None)
+            # A kind of head that has no such choice has made it for good.
+            if value is not None and not (value < allowed.lt if isinstance(allowed, Lt) else value in allowed):
+                yield f"{where}{key}", f"it acts where {condition(settings, key, where)}"
+                break
+        else:
+            if isinstance(inner := getattr(settings, key), Settings) and isinstance(asked[key], Mapping):
+                yield from idle(inner, asked[key], f"{where}{key}.")
+
+
+def condition(settings: Settings | type[Settings], key: str, where: str) -> str:
+    """Say in words when a setting acts; nothing where it always does."""
+    parts = settings.acts.get(key, {}).items()
+    return " and ".join(f"{where}{other} is {_allowed(values)}" for other, values in parts)
+
+
+def _allowed(values: Sequence[Any] | Lt) -> str:
+    """Say which values are allowed, as --set takes them."""
+    if isinstance(values, Lt):
+        return f"below {values.lt}"
+    return _either(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
 
 
 def build_settings(kind: type[S], values: Mapping[str, Any], where: str) -> S:

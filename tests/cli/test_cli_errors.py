@@ -92,6 +92,23 @@ def test_wrong_words_are_named(fails: Fails, arguments: str, sentence: str) -> N
     assert sentence in fails(*arguments.split())
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train tiny --method clare --set method.two_stage=false --set method.penalty=l2",
+        "train tiny --method linear --set method.epochs=3",
+        "train tiny --method linear --set transforms.shear=3 --set transforms.train=crop",
+        "compare tiny --methods clare,linear --set method.constant_share=0.1",
+        "sweep tiny --method ranpac --set method.tuner=none --set method.epochs=1,2",
+        "presets tiny --method clare --set method.mask=none --set method.sparsity=0.5",
+    ],
+)
+def test_a_setting_that_does_nothing_is_refused(fails: Fails, tiny_preset: Path, command: str) -> None:
+    said = fails(*(str(tiny_preset) if word == "tiny" else word for word in command.split()))
+    assert "does nothing here: it acts where " in said
+    assert said.endswith("; leave it out, or set that too")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_named(fails: Fails) -> None:
     assert "`engine.device` is cuda, but PyTorch sees no GPU" in fails(

@@ -32,15 +32,17 @@ def invoke(*arguments: str | Path) -> Result:
 
 def test_every_setting_runs_with_every_seed(tiny_preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = ("--set", "method.epochs=1,3", "--set", "method.batch_size=4", "--seeds", "1,2")
-    command = ("sweep", tiny_preset, "--methods", "linear,simplecil", *grid, "--out", tmp_path)
+    command = ("sweep", tiny_preset, "--methods", "finetune,simplecil", *grid, "--out", tmp_path)
     result = invoke(*command)
     assert result.exit_code == 0, result.output
-    settings = ("linear-epochs=1-batch_size=4", "linear-epochs=3-batch_size=4", "simplecil")
+    settings = ("finetune-epochs=1-batch_size=4", "finetune-epochs=3-batch_size=4", "simplecil")
     folders = {f"{name}-seed={seed}" for name in settings for seed in (1, 2)}
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == folders
     for epochs in (1, 3):
         for seed in (1, 2):
-            preset = json.loads((tmp_path / f"linear-epochs={epochs}-batch_size=4-seed={seed}/preset.json").read_text())
+            preset = json.loads(
+                (tmp_path / f"finetune-epochs={epochs}-batch_size=4-seed={seed}/preset.json").read_text()
+            )
             assert (preset["method"]["epochs"], preset["method"]["batch_size"], preset["seed"]) == (epochs, 4, seed)
     written = json.loads((tmp_path / "sweep.json").read_text())
     assert written["seeds"] == [1, 2]

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from clare.backbones.vit import EMBEDDED, Backbone, BackboneSettings
+from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.methods.base import HeadOnlySettings
-from clare.settings import build_settings, overlaid, tables_of
+from clare.settings import build_settings, idle, overlaid, tables_of
 
 DEFAULT_METHOD = "linear"
 """Frozen features under a head of statistics: no lesson costs earlier classes what an adapter's drift would."""
@@ -55,7 +56,10 @@ def default_settings(backbone: Backbone, method: str, settings: Mapping[str, Any
     if not _takes_aligned(kind.settings_type):
         ours.pop("head")
     values = {key: value for key, value in ours.items() if key in fields}
-    return build_settings(kind.settings_type, overlaid(kind.settings_type, values, settings), "")
+    built = build_settings(kind.settings_type, overlaid(kind.settings_type, values, settings), "")
+    for name, reason in idle(built, settings, ""):
+        raise SettingsError(f"the setting '{name}' does nothing here: {reason}; leave it out, or set that too")
+    return built
 
 
 def _takes_aligned(kind: type[HeadOnlySettings]) -> bool:

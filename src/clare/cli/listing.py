@@ -13,9 +13,17 @@ from rich.table import Table
 
 from clare.index import IndexedMethod, IndexedSetting, read_index
 from clare.presets.explain import explain
-from clare.presets.load import backbone_names, make_experiment, make_setup, preset_names, read_backbone, read_preset
+from clare.presets.load import (
+    backbone_names,
+    check_acting,
+    make_experiment,
+    make_setup,
+    preset_names,
+    read_backbone,
+    read_preset,
+)
 from clare.registry import Registry, is_file_name
-from clare.settings import TAG, Settings, kinds_of, settings_of, tables_of
+from clare.settings import TAG, Settings, condition, kinds_of, settings_of, tables_of
 
 if TYPE_CHECKING:
     from clare.methods.base import Method
@@ -58,7 +66,9 @@ def resolved(preset: str, method: str | None = None, overrides: Sequence[str] = 
             from clare.methods import METHODS
 
             METHODS.named(method)
-        return make_experiment(preset, method, overrides).model_dump(mode="json")
+        experiment = make_experiment(preset, method, overrides)
+        check_acting([experiment])
+        return experiment.model_dump(mode="json")
     return {**make_setup(preset).model_dump(mode="json"), "method": indexed, "overrides": []}
 
 
@@ -132,9 +142,17 @@ def leaves(kind: type[Settings], prefix: str) -> Iterator[Leaf]:
         elif inner:
             found = leaves(inner[0], f"{prefix}{name}.")
             # Of a table of one kind nothing is left to say about the kind.
-            yield from (leaf for leaf in found if not (tables_of(field) and leaf[0] == f"{prefix}{name}.{TAG}"))
+            named = (leaf for leaf in found if not (tables_of(field) and leaf[0] == f"{prefix}{name}.{TAG}"))
+            yield from ((*leaf, _described(words, kind, name, prefix)) for *leaf, words in named)
         else:
-            yield prefix + name, field, default, field.description or ""
+            yield prefix + name, field, default, _described(field.description or "", kind, name, prefix)
+
+
+def _described(words: str, kind: type[Settings], name: str, prefix: str, whose: str = "") -> str:
+    """Return what a setting is, with whose it is and when it, or the table that it is in, acts."""
+    when = condition(kind, name, prefix)
+    notes = [note for note in (whose, f"acts where {when}" if when else "") if note]
+    return f"{words.removesuffix('.')} ({'; '.join(notes)})." if notes else words
 
 
 def _kinds(
@@ -145,11 +163,12 @@ def _kinds(
     choice = FieldInfo(annotation=Literal[tuple(tables)])  # type: ignore[arg-type]
     yield prefix + TAG, choice, getattr(chosen, TAG), " ".join(words)
     for name in dict.fromkeys(name for table in tables.values() for name in table.model_fields if name != TAG):
-        owners = {tag: table.model_fields[name] for tag, table in tables.items() if name in table.model_fields}
-        field = next(iter(owners.values()))
+        owners = {tag: table for tag, table in tables.items() if name in table.model_fields}
+        first = next(iter(owners.values()))
+        field = first.model_fields[name]
         default = getattr(chosen, name, field.get_default())
-        whose = "" if len(owners) == len(tables) else f" ({', '.join(owners)})"
-        yield prefix + name, field, default, f"{(field.description or '').removesuffix('.')}{whose}."
+        whose = "" if len(owners) == len(tables) else ", ".join(owners)
+        yield prefix + name, field, default, _described(field.description or "", first, name, prefix, whose)
 
 
 def allowed_values(field: FieldInfo) -> str:

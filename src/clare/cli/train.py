@@ -7,7 +7,7 @@ from rich.console import Console
 
 from clare.engine.ranks import is_first_rank
 from clare.methods import METHODS
-from clare.presets.load import make_experiment
+from clare.presets.load import check_acting, make_experiment
 from clare.report.record import read_run
 from clare.report.tables import comparison_table, task_table
 from clare.runner.jobs import run_with_bars
@@ -28,6 +28,7 @@ def train_command(
     if method is not None:
         METHODS.named(method)
     experiment = make_experiment(preset, method, overrides, seed)
+    check_acting([experiment])
     label = experiment.method_label
     folder = out or Path("runs") / experiment.name / f"{label}-{experiment.seed}"
     run_with_bars(console, experiment, folder, label, loggers)

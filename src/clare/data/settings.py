@@ -1,11 +1,11 @@
 """Which images to learn from, the tasks they form and what happens to them; without torch."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from clare.errors import nearest
-from clare.settings import Settings
+from clare.settings import Acts, Settings
 
 DRAWINGS = ("quickdraw", "quickdraw-pretrain")
 TREES = ("cifar100", "cub", "imagenet-a", "imagenet-r", "objectnet", "omnibenchmark", "omnibenchmark1k", "vtab")
@@ -85,6 +85,12 @@ class StreamSettings(Settings):
 class TransformSettings(Settings):
     """Size, augmentation and normalisation of images."""
 
+    acts: ClassVar[Acts] = {
+        **{key: {"train": ("crop",)} for key in ("crop_scale", "crop_ratio", "train_kernel")},
+        **{key: {"train": ("affine",)} for key in ("rotation", "zoom", "shift", "shear")},
+        "flip": {"train": ("crop", "affine")},
+    }
+
     image_size: int = Field(224, ge=1, le=4096, description="Side of the square that the backbone sees.")
     resize: int = Field(
         256, ge=1, le=8192, description="Shorter side before the centre crop; `image_size` cuts no border."
@@ -95,10 +101,10 @@ class TransformSettings(Settings):
     crop_scale: tuple[float, float] = Field((0.05, 1.0), description="Least and greatest share of the area in a crop.")
     crop_ratio: tuple[float, float] = Field((3 / 4, 4 / 3), description="Least and greatest width by height of a crop.")
     flip: float = Field(0.5, ge=0, le=1, description="Probability of mirroring left and right.")
-    rotation: float = Field(15.0, ge=0, le=180, description="Greatest rotation in degrees, for 'affine'.")
-    zoom: float = Field(0.15, ge=0, lt=1, description="Greatest change of size as a share, for 'affine'.")
-    shift: float = Field(0.1, ge=0, le=1, description="Greatest shift as a share of the side, for 'affine'.")
-    shear: float = Field(10.0, ge=0, lt=90, description="Greatest horizontal shear in degrees, for 'affine'.")
+    rotation: float = Field(15.0, ge=0, le=180, description="Greatest rotation in degrees.")
+    zoom: float = Field(0.15, ge=0, lt=1, description="Greatest change of size as a share.")
+    shift: float = Field(0.1, ge=0, le=1, description="Greatest shift as a share of the side.")
+    shear: float = Field(10.0, ge=0, lt=90, description="Greatest horizontal shear in degrees.")
     train_kernel: Kernel = Field("bilinear", description="Filter that resizes random crops.")
     test_kernel: Kernel = Field("bicubic", description="Filter that resizes before the centre crop.")
     normalise: Literal["none", "backbone"] = Field(

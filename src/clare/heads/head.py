@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from clare.heads.drift import Drift
 from clare.heads.statistics import class_sums
-from clare.settings import Settings
+from clare.settings import Acts, Settings
 from clare.steps import Collect, Group, Learning, Pass
 
 USUAL_SHRINKAGE = 0.2
@@ -60,6 +60,8 @@ class FormSettings(HeadSettings):
 
 class ScaleSettings(HeadSettings):
     """The factor on scores, which as cosines are no larger than one."""
+
+    acts: ClassVar[Acts] = {"scale": {"form": ("cosine",)}}
 
     scale: float = Field(20.0, gt=0, le=1000, description="Factor on cosines in a loss, and on scores in a softmax.")
 

@@ -4,7 +4,7 @@ Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models: Gen
 You Need" (IJCV 2024).
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -13,14 +13,17 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.heads.kinds import StatisticsHead
 from clare.heads.prototype import PrototypeSettings
-from clare.methods._shared.first_task import FirstTaskMethod, FirstTaskSettings
+from clare.methods._shared.first_task import OF_ONE_TUNER, FirstTaskMethod, FirstTaskSettings
 from clare.methods.base import bare_features, register
 from clare.methods.protocols import KeepsRowsAlone, PassesSeveralTimes
+from clare.settings import Acts
 from clare.steps import Learning, TaskInfo
 
 
 class AperSettings(FirstTaskSettings):
     """The tuner, which is never left out: without one, the method is 'simplecil'."""
+
+    acts: ClassVar[Acts] = OF_ONE_TUNER
 
     head: StatisticsHead = Field(PrototypeSettings(), description="The classifier of both features side by side.")
     tuner: Literal["adapter", "ssf", "vpt-deep", "vpt-shallow"] = Field(

@@ -22,15 +22,30 @@ from clare.methods.protocols import (
     HasTinySettings,
     PlansTasks,
 )
+from clare.settings import Acts
 from clare.sparse.diagnosis import count_claim, count_per_block, movement_histogram, smallest
 from clare.sparse.ledger import Ledger
 from clare.sparse.select import budget_of, select_random, select_top
 from clare.sparse.update import MergeForm, PenaltyForm, merged
 from clare.steps import Choosing, Group, Learning, Notice, Penalty, Phase, TaskInfo
 
+SOME = ("learnt", "random")
+"""Masks that leave coordinates out."""
+
 
 class ClareSettings(AdaptedSettings):
     """The paper's hyper-parameters, and one setting for each variant it measures."""
+
+    acts: ClassVar[Acts] = {
+        "sparsity": {"capacity_aware": (True,), "mask": SOME},
+        "constant_share": {"capacity_aware": (False,), "mask": SOME},
+        "capacity_aware": {"mask": SOME},
+        **{key: {"mask": ("learnt",)} for key in ("origin", "select_unmoved")},
+        **{
+            key: {"mask": ("learnt",), "two_stage": (True,)}
+            for key in ("probe_epochs", "penalty_weight", "penalty", "probe_decay", "probe_head")
+        },
+    }
 
     sparsity: float = Field(0.95, ge=0, lt=1, description="Share of the free coordinates that a task leaves free.")
     probe_epochs: int = Field(5, ge=1, le=10_000, description="Epochs of Stage 1, which finds the mask.")
@@ -61,7 +76,7 @@ class ClareSettings(AdaptedSettings):
     capacity_aware: bool = Field(
         True, description="Budget from what is free; otherwise a constant share of all, overlap allowed."
     )
-    constant_share: float = Field(0.05, gt=0, le=1, description="Share of all coordinates per task if constant.")
+    constant_share: float = Field(0.05, gt=0, le=1, description="Share of all coordinates per task.")
     two_stage: bool = Field(True, description="Train anew inside the mask of Stage 1, or keep the largest changes.")
     start: Literal["shared", "initial"] = Field(
         "shared", description="Where training starts: the shared adapter, or its initial values (independent tuning)."

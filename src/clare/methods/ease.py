@@ -3,7 +3,7 @@
 Zhou, Sun, Ye, Zhan: "Expandable Subspace Ensemble for Pre-Trained Model-Based Class-Incremental Learning" (CVPR 2024).
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from clare.heads.subspaces import subspace_weights, synthesise, weighted_cosines
 from clare.methods._shared.recipe import RecipeSettings
 from clare.methods.base import Method, bare_features, register
 from clare.methods.protocols import GrowsFeatures, HasStructure, PassesSeveralTimes
+from clare.settings import Acts
 from clare.steps import Group, Learning, Pass, Phase, Sgd, TaskInfo
 from clare.tuners.adapter import AdapterSettings
 from clare.tuners.adapter_stack import AdapterStack
@@ -24,6 +25,11 @@ from clare.tuners.adapter_stack import AdapterStack
 
 class EaseSettings(RecipeSettings):
     """The published recipe for CIFAR-100 with five classes per task, and the weights of the subspaces."""
+
+    acts: ClassVar[Acts] = {
+        "cross_weight": {"reweighted": (True,)},
+        "bare_weight": {"reweighted": (True,), "bare_subspace": (True,)},
+    }
 
     head: PrototypeAfterTraining = Field(
         PrototypeAfterTraining(learnt_scale=True), description="The classifier that a task is trained with."

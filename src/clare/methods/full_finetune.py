@@ -6,6 +6,7 @@ Fu, Lou, Liao, Yu: "CLARE: Scalable Class-Incremental Continual Learning via a S
 from typing import Any, ClassVar, Literal
 
 import torch
+from annotated_types import Lt
 from pydantic import Field
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from clare.backbones.vit import Backbone
 from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
 from clare.methods.base import register
 from clare.methods.protocols import Deployed, Deploys, Diagnoses, HasTinySettings, KeepsRowsAlone
+from clare.settings import Acts
 from clare.sparse.diagnosis import LARGE, movement_histogram, smallest
 from clare.sparse.select import budget_of, select_random, select_top
 from clare.steps import Choosing, Group, Learning, TaskInfo
@@ -22,12 +24,14 @@ from clare.tuners.backbone_weights import BackboneWeights
 class FullFineTuneSettings(RecipeSettings):
     """The recipe, and which weights it trains."""
 
+    acts: ClassVar[Acts] = {"selection": {"share": Lt(1)}, "probe_epochs": {"share": Lt(1), "selection": ("largest",)}}
+
     learning_rate: float = Field(0.002, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
     share: float = Field(1.0, gt=0, le=1, description="Share of all weights of the backbone that a task trains.")
     selection: Literal["largest", "random"] = Field(
-        "largest", description="Weights that a probe moved most, or as many at random (share < 1)."
+        "largest", description="Weights that a probe moved most, or as many at random."
     )
-    probe_epochs: int = Field(5, ge=1, le=10_000, description="Epochs of the probe (share < 1, largest).")
+    probe_epochs: int = Field(5, ge=1, le=10_000, description="Epochs of the probe.")
 
 
 @register

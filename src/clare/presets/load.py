@@ -4,7 +4,7 @@ Methods are imported where one is asked for, since they bring torch: reading pre
 """
 
 import tomllib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -16,7 +16,7 @@ from clare.errors import SettingsError, nearest
 from clare.presets.layers import Layer, flattened, method_values
 from clare.presets.schema import Experiment, Setup
 from clare.registry import is_file_name
-from clare.settings import Settings, build_settings, merge, tables_of
+from clare.settings import Settings, build_settings, idle, merge, tables_of
 from clare.upgrade import upgraded_preset
 
 if TYPE_CHECKING:
@@ -258,6 +258,22 @@ def make_experiment(
     rest = [Layer(layer.origin, _without(layer.values, *OF_METHODS)) for layer in (*layers, command)]
     resolved = {"name": name, **settings.model_dump(mode="json")}
     return build_settings(Experiment, {**flattened(rest), "method": resolved, "overrides": overrides}, "")
+
+
+def check_acting(experiments: Sequence[Experiment]) -> None:
+    """Refuse an override that does nothing in any of the experiments that were made with it."""
+    reasons: dict[str, list[str]] = {}
+    for experiment in experiments:
+        settings = {"method": experiment.method_settings(), "transforms": experiment.transforms}
+        for override in experiment.overrides:
+            (section, asked), *_ = parse_override(override).items()
+            found = [*idle(settings[section], asked, f"{section}.")] if section in settings else []
+            reasons.setdefault(override, []).append(
+                f"'{found[0][0]}' does nothing here: {found[0][1]}" if found else ""
+            )
+    for override, why in reasons.items():
+        if all(why):
+            raise SettingsError(f"--set {override} cannot be used: {why[0]}; leave it out, or set that too")
 
 
 def make_setup(preset: str, overrides: Iterable[str] = ()) -> Setup:

@@ -9,7 +9,7 @@ from rich.console import Console
 from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.methods import METHODS
-from clare.presets.load import make_experiment, overrides_for
+from clare.presets.load import check_acting, make_experiment, overrides_for
 from clare.presets.schema import Experiment
 from clare.report.groups import rank
 from clare.report.record import read_run
@@ -88,6 +88,7 @@ def plan(
             refusals.append((kind.name, error))
     if not experiments:
         raise refusals[0][1]
+    check_acting(experiments)
     return experiments, [Failure(label, "", str(error)) for label, error in refusals]
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from clare.errors import SettingsError
 from clare.methods import METHODS
-from clare.presets.load import make_experiment, overrides_for, parse_override
+from clare.presets.load import check_acting, make_experiment, overrides_for, parse_override
 from clare.presets.schema import Experiment
 
 MAX_RUNS = 10_000
@@ -127,6 +127,7 @@ def make_points(preset: str, methods: Sequence[str], axes: Sequence[Axis], seeds
         raise SettingsError(f"the grid has {num_runs} runs, more than {MAX_RUNS}; list fewer values")
     points = [point for name in names for point in _points_of(preset, name, names, axes, seeds)]
     _refuse_hopeless_values(points, axes)
+    check_acting([point.experiments[0] for point in points if point.experiments])
     _refuse_repetitions(points)
     return points
 

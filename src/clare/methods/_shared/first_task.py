@@ -1,6 +1,6 @@
 """What the methods that tune the backbone on the first task alone have in common."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -12,6 +12,7 @@ from clare.heads.trained import TrainedSettings
 from clare.methods.base import Method, ReadingSettings, bare_features
 from clare.methods.protocols import CachesFeatures
 from clare.seeds import generator_at
+from clare.settings import Acts
 from clare.steps import Learning, Phase, Sgd, TaskInfo
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
 from clare.tuners.scale_shift import ScaleShift
@@ -21,17 +22,27 @@ from clare.tuners.tuner import Tuner
 TUNING_HEAD = TrainedSettings(learnt_scale=True)
 """The classifier that the first task trains beside the tuner and then throws away."""
 
+OF_ONE_TUNER: Acts = {"adapter": {"tuner": ("adapter",)}, "num_prompts": {"tuner": ("vpt-deep", "vpt-shallow")}}
+"""What only some tuners have."""
+
+TUNERS = ("adapter", "ssf", "vpt-deep", "vpt-shallow")
+
 
 class FirstTaskSettings(ReadingSettings):
     """The tuner and the recipe of its training."""
+
+    acts: ClassVar[Acts] = {
+        **OF_ONE_TUNER,
+        **{key: {"tuner": TUNERS} for key in ("epochs", "batch_size", "learning_rate", "momentum", "weight_decay")},
+    }
 
     tuner: Literal["adapter", "ssf", "vpt-deep", "vpt-shallow", "none"] = Field(
         "adapter",
         description="What the first task trains: an adapter beside every MLP, scales and shifts of all layers' outputs "
         "(ssf), prompts for every block, prompts for the first block, or nothing.",
     )
-    adapter: AdapterSettings = Field(AdapterSettings(), description="The adapter (adapter).")
-    num_prompts: int = Field(5, ge=1, le=1000, description="Prompts that a block gets (vpt-deep, vpt-shallow).")
+    adapter: AdapterSettings = Field(AdapterSettings(), description="The adapter.")
+    num_prompts: int = Field(5, ge=1, le=1000, description="Prompts that a block gets.")
     epochs: int = Field(20, ge=1, le=10_000, description="Epochs of tuning on the first task.")
     batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
     learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")

@@ -4,7 +4,7 @@ Shapes: B images, S slots or keys, T chosen slots of an image, D features.
 """
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from clare.heads.kinds import AnyHead
 from clare.heads.trained import TrainedSettings
 from clare.methods.base import HeadOnlySettings, Method, bare_features
 from clare.methods.protocols import CachesQueries, HasStructure, PassesSeveralTimes, PlansTasks
+from clare.settings import Acts
 from clare.steps import Adam, Collect, Group, Learning, Loss, Phase, Source, TaskInfo
 
 Start = Literal["small", "wide"]
@@ -28,6 +29,8 @@ RANGES: dict[Start, tuple[float, float]] = {"small": (0.0, 0.01), "wide": (-1.0,
 
 class PromptedSettings(HeadOnlySettings):
     """The head and the recipe of a task's training."""
+
+    acts: ClassVar[Acts] = {"initial_rows": {"head.form": ("linear",)}}
 
     head: AnyHead = Field(TrainedSettings(form="linear"), description="The classifier.")
     initial_rows: Literal["zero", "drawn"] = Field(
