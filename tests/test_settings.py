@@ -237,3 +237,11 @@ def test_what_a_method_says_of_settings_names_settings_that_it_has(name: str) ->
         assert key in kind.model_fields
         assert all(other.split(".")[0] in kind.model_fields for other in conditions)
         assert condition(kind, key, "method.").startswith("method.")
+
+
+def test_when_a_setting_acts_is_said_the_shorter_way_and_of_settings_that_are_there_alone() -> None:
+    ranpac, clare = (METHODS.get(name).settings_type for name in ("ranpac", "clare"))
+    assert condition(ranpac, "epochs", "method.") == "method.tuner is not none"
+    assert condition(clare, "sparsity", "") == "capacity_aware is true and mask is not none"
+    assert condition(clare, "origin", "") == "mask is learnt"
+    assert condition(clare, "epochs", "") == ""

@@ -78,14 +78,18 @@ def idle(settings: Settings, asked: Mapping[str, Any], where: str) -> Iterator[t
 
 def condition(settings: Settings | type[Settings], key: str, where: str) -> str:
     """Say in words when a setting acts; nothing where it always does."""
-    parts = settings.acts.get(key, {}).items()
-    return " and ".join(f"{where}{other} is {_allowed(values)}" for other, values in parts)
+    fields = settings.model_fields if isinstance(settings, type) else type(settings).model_fields
+    parts = [(other, values) for other, values in settings.acts.get(key, {}).items() if other.split(".")[0] in fields]
+    return " and ".join(f"{where}{other} is {_allowed(fields.get(other), values)}" for other, values in parts)
 
 
-def _allowed(values: Sequence[Any] | Lt) -> str:
-    """Say which values are allowed, as --set takes them."""
+def _allowed(field: FieldInfo | None, values: Sequence[Any] | Lt) -> str:
+    """Say which values are allowed, as --set takes them, or which one is not where that is shorter."""
     if isinstance(values, Lt):
         return f"below {values.lt}"
+    others = [value for value in get_args(field.annotation) if value not in values] if field else []
+    if len(others) == 1 < len(values):
+        return f"not {others[0]}"
     return _either(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
 
 
