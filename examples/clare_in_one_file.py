@@ -27,7 +27,7 @@ Batches = Callable[[str, int], Iterable[tuple[Tensor, Tensor]]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The paper's numbers, and a word for what its text leaves open or its ablations change."""
+    """The paper's numbers, and a word for what its ablations change and for most of what its text leaves open."""
 
     sparsity: float = 0.95  # rho
     probe_epochs: int = 5

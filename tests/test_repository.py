@@ -80,3 +80,14 @@ def test_the_image_copies_what_is_not_ignored() -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert names == allowed
     assert all((ROOT / name).exists() for name in names)
+
+
+def test_every_row_of_a_table_has_the_columns_of_its_heading() -> None:
+    wrong = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        columns = 0
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            bars = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+            wrong += [f"{page.relative_to(ROOT)}:{number}"] if columns and bars not in (0, columns) else []
+            columns = columns or bars if bars else 0
+    assert not wrong

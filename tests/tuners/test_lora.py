@@ -56,6 +56,24 @@ def test_an_active_update_is_a_weight_that_contains_it(
         torch.testing.assert_close(vit(images()), plain(images()), rtol=1e-5, atol=1e-6)
 
 
+def test_a_separate_update_is_the_summed_one_and_in_half_precision_leaks_less() -> None:
+    summed, separate = (filled(QkvLora(build(), 3, ("k", "v"), True, is_separate)) for is_separate in (False, True))
+    x = torch.randn(2, 5, 24, generator=generator(3), dtype=torch.float64)
+    basis = torch.linalg.qr(summed.down[0, 0].double().T).Q
+    unheard = x - x @ basis @ basis.T
+
+    def outputs(lora: QkvLora, inputs: Tensor, dtype: torch.dtype) -> Tensor:
+        linear = nn.Linear(24, 72).to(dtype)
+        nn.init.constant_(linear.bias, 0)
+        linear.weight.data.copy_(torch.randn(72, 24, generator=generator(5)))
+        with torch.no_grad(), lora.active(lora.product().to(dtype)):
+            return UpdatedProjection(linear, lora, 0)(inputs.to(dtype)).double() - linear(inputs.to(dtype)).double()
+
+    torch.testing.assert_close(outputs(separate, x, torch.float64), outputs(summed, x, torch.float64))
+    leaks = [outputs(lora, unheard, torch.bfloat16).norm() for lora in (summed, separate)]
+    assert leaks[1] < leaks[0]
+
+
 def test_rows_of_other_parts_are_untouched(tiny_backbone: MakeBackbone) -> None:
     vit = tiny_backbone().vit
     lora = filled(QkvLora(vit, 2, ("k",), True))
