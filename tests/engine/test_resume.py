@@ -136,7 +136,7 @@ def test_a_killed_process_goes_on(tiny_preset: Path, tmp_path: Path, start_pytho
     command = ("-m", "clare", "train", tiny_preset, "--method", "clare", *options, "--out", folder)
     # In the probe, in the training, in the alignment, and somewhere in the second task.
     moments = [(0, 0, 1), (0, 1, 2), (0, 3, 1), (1, 0, 0)]
-    delays = [0, 0, 0, random.Random(0).uniform(0, 0.5)]
+    delays = [0, 0, 0, random.Random(0).uniform(0, 0.1)]
     for moment, delay in zip(moments, delays, strict=True):
         kill_when(start_python(*command), folder, moment, delay)
         assert position(folder) < (2, 0, 0)

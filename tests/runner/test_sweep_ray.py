@@ -195,7 +195,7 @@ def test_an_interruption_cancels_the_tasks(tiny_preset: Path, tmp_path: Path, st
     code = (
         "import signal, clare.cli.main; signal.signal(signal.SIGINT, signal.default_int_handler); clare.cli.main.main()"
     )
-    grid = ("--method", "linear", "--set", "method.epochs=9000,10000", "--seeds", "1", "--out", tmp_path)
+    grid = ("--method", "finetune", "--set", "method.epochs=9000,10000", "--seeds", "1", "--out", tmp_path)
     process = start_python("-c", code, "sweep", tiny_preset, *grid, "--ray", "local")
     while len(list(tmp_path.glob("*/checkpoint/position.json"))) < 2:
         assert process.poll() is None, process.communicate()
@@ -205,6 +205,6 @@ def test_an_interruption_cancels_the_tasks(tiny_preset: Path, tmp_path: Path, st
     assert process.returncode == 130, messages
     assert messages.strip().splitlines()[-1] == "interrupted; run the same command again to go on"
     for epochs in (9000, 10000):
-        with (tmp_path / f"linear-epochs={epochs}-seed=1" / "log.txt").open("ab") as log:
+        with (tmp_path / f"finetune-epochs={epochs}-seed=1" / "log.txt").open("ab") as log:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert not list(tmp_path.glob(".sweep-*"))

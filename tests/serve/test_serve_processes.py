@@ -121,7 +121,7 @@ def test_a_killed_child_or_server_leaves_the_last_whole_model(serve: Serve, mode
     image = {"images": ("a.png", png(0))}
     version = client.post("/predict", files=image).json()["version"]
     (answer,) = client.post("/predict", files=image).json()["answers"]
-    (plain,) = load(model, device="cpu").predict([png(0)])
+    (plain,) = load(model, device="cpu").guess([png(0)])
     assert answer["image"] == "a.png"
     assert [guess["name"] for guess in answer["guesses"]] == list(odds(plain))
     assert [guess["probability"] for guess in answer["guesses"]] == pytest.approx(list(odds(plain).values()), abs=1e-5)
@@ -179,7 +179,7 @@ class Mine(Linear):
 def test_a_server_and_its_child_have_the_file_that_the_command_names(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     method = f"{tmp_path}/mine.py:Mine"
-    Classifier(method=method, settings={"epochs": 1}, device="cpu").save(tmp_path / "model")
+    Classifier(method=method, device="cpu").save(tmp_path / "model")
     _, client = serve(tmp_path / "model", "--method", method)
     shown = until(client, learn(client, "quick", "quick"), lambda shown: shown["state"] == "done")
     assert shown["change"]["classes"] == ["quick 0", "quick 1"]

@@ -87,15 +87,17 @@ def train(
     wandb: Annotated[
         bool, typer.Option("--wandb", help="Send losses and accuracies to Weights & Biases; WANDB_MODE=offline keeps.")
     ] = False,
+    one_of_many: Annotated[
+        bool, typer.Option("--one-of-many", hidden=True, help="Take settings that act in another run of a command.")
+    ] = False,
 ) -> None:
     """Run one method over a preset's stream; the same command goes on after an interruption."""
     from clare.cli.train import train_command
     from clare.presets.load import with_backbone
 
     loggers = [name for name, is_wanted in (("tensorboard", tensorboard), ("wandb", wandb)) if is_wanted]
-    train_command(
-        console, with_backbone(preset, backbone), method, _overrides(set_, skip_bad_images), seed, out, loggers
-    )
+    preset, overrides = with_backbone(preset, backbone), _overrides(set_, skip_bad_images)
+    train_command(console, preset, method, overrides, seed, out, loggers, one_of_many)
 
 
 @app.command(rich_help_panel=EXPERIMENTS)

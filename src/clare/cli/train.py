@@ -22,13 +22,16 @@ def train_command(
     seed: int | None,
     out: Path | None,
     loggers: Sequence[str] = (),
+    is_one_of_many: bool = False,
 ) -> None:
     """Run one method, hand its scalars to the loggers, and print its table."""
     check_loggers(loggers)
     if method is not None:
         METHODS.named(method)
     experiment = make_experiment(preset, method, overrides, seed)
-    check_acting([experiment])
+    # Of several methods that were given one setting, one may have no use for it.
+    if not is_one_of_many:
+        check_acting([experiment])
     label = experiment.method_label
     folder = out or Path("runs") / experiment.name / f"{label}-{experiment.seed}"
     run_with_bars(console, experiment, folder, label, loggers)

@@ -43,7 +43,8 @@ class Job:
     def command(self) -> list[str]:
         """The command line of this run in a process of its own."""
         experiment = self.experiment
-        words = ["train", self.preset, "--method", experiment.method_name, "--seed", str(experiment.seed)]
+        words = ["train", self.preset, "--one-of-many", "--method", experiment.method_name]
+        words += ["--seed", str(experiment.seed)]
         words += [word for override in experiment.overrides for word in ("--set", override)]
         return [sys.executable, "-m", "clare", *words, "--out", str(self.folder)]
 
