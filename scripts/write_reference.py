@@ -162,7 +162,7 @@ def _command_parts(command: CommandInfo) -> Iterator[str]:
         info = next(item for item in metadata if isinstance(item, ArgumentInfo | OptionInfo))
         if isinstance(info, ArgumentInfo):
             arguments.append(_argument(name, hint, info, parameter.default))
-        else:
+        elif not info.hidden:
             options.append(_option(name, hint, info, parameter.default))
     usage = " ".join(["clare", _name(command), *(word for word, _ in arguments), *(["[OPTIONS]"] if options else [])])
     yield f"## clare {_name(command)}\n"

@@ -60,7 +60,7 @@ def targets(world: Path) -> list[Target]:
         Target("undo", given("undo", "model"), "model", "model", is_change=True, weight=4),
         Target("rename", given("rename", "model", "cat", "tiger"), "model", "model", is_change=True, weight=4),
         Target("serve's lesson", _lesson(world), "model", "model", is_change=True, weight=4),
-        Target("compare", given("compare", preset, "--methods", "simplecil,linear", "--out", "all", *FAST), "all"),
+        Target("compare", given("compare", preset, "--methods", "simplecil,finetune", "--out", "all", *FAST), "all"),
         Target(
             "sweep",
             given("sweep", preset, "--method", "simplecil", "--set", "method.head.scale=10,20", "--out", "all",
