@@ -21,14 +21,14 @@ Seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True)]
 
 
-def told(place: str, text: str, **options: Any) -> Any:
+def recorded(place: str, text: str, **options: Any) -> Any:
     """Declare a field by its place in the line, with a dot between a part's name and its field, and what it is."""
     return Field(validation_alias=AliasPath(*place.split(".")), description=text, **options)
 
 
 def maybe(place: str, text: str) -> Any:
     """Declare a field that is null where it does not apply, and missing in lines of older versions."""
-    return told(place, text, default=None)
+    return recorded(place, text, default=None)
 
 
 class Event(BaseModel):
@@ -40,7 +40,7 @@ class Event(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_parts(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a part that has no fields, and take null for what was not told."""
+        """Refuse a part that has no fields, and take null for what was not recorded."""
         for part in {outer for outer, *inner in cls.places().values() if inner}:
             if not isinstance(values.get(part) or {}, dict):
                 raise ValueError(f"{part} is {values[part]!r}")
@@ -72,13 +72,13 @@ class StartEvent(Event):
     """What a run set out to do, as its first line."""
 
     kind = "start"
-    time: Seconds = told("time", "when the run began, in seconds since 1970")
-    method: str = told("method", "the method's name")
-    classes: tuple[str, ...] = told("classes", "the names of all classes in the order in which they are met")
-    task_sizes: tuple[Count, ...] = told("task_sizes", "how many classes each task has")
+    time: Seconds = recorded("time", "when the run began, in seconds since 1970")
+    method: str = recorded("method", "the method's name")
+    classes: tuple[str, ...] = recorded("classes", "the names of all classes in the order in which they are met")
+    task_sizes: tuple[Count, ...] = recorded("task_sizes", "how many classes each task has")
     num_coordinates: Count | None = maybe("num_coordinates", "coordinates of the adapter, which tasks claim")
     backbone_hash: str | None = maybe("backbone_hash", "digest of the backbone's weights")
-    num_skipped: Count = told("num_skipped_images", "images that could not be read and were left out", default=0)
+    num_skipped: Count = recorded("num_skipped_images", "images that could not be read and were left out", default=0)
 
     @model_validator(mode="after")
     def _check_sizes(self) -> "StartEvent":
@@ -92,32 +92,32 @@ class PhaseEvent(Event):
     """One training phase of one task."""
 
     kind = "phase"
-    task: Count = told("task", "the task, from 0")
-    phase: str = told("phase", "the phase's name")
+    task: Count = recorded("task", "the task, from 0")
+    phase: str = recorded("phase", "the phase's name")
     epochs: Count | None = maybe("epochs", "how many epochs it ran")
     num_trained: Count | None = maybe("trained", "how many numbers it trained")
-    loss: tuple[Number, ...] = told("loss", "the mean loss of each epoch")
-    seconds: Seconds = told("seconds", "how long it took")
+    loss: tuple[Number, ...] = recorded("loss", "the mean loss of each epoch")
+    seconds: Seconds = recorded("seconds", "how long it took")
 
 
 class TaskEvent(Event):
     """What was measured after one task, on the test images of the classes seen so far."""
 
     kind = "task"
-    task: Count = told("task", "the task, from 0")
-    seen: Number = told("accuracy.seen", "accuracy over all classes seen so far, between 0 and 1 as all accuracies")
-    new: Number = told("accuracy.new", "accuracy on the newest task's classes")
-    first: Number = told("accuracy.first", "accuracy on the first task's classes")
-    per_task: tuple[Number, ...] = told("accuracy.per_task", "accuracy on each task so far: a row of the matrix R")
-    capacity_used: Share | None = told(
+    task: Count = recorded("task", "the task, from 0")
+    seen: Number = recorded("accuracy.seen", "accuracy over all classes seen so far, between 0 and 1 as all accuracies")
+    new: Number = recorded("accuracy.new", "accuracy on the newest task's classes")
+    first: Number = recorded("accuracy.first", "accuracy on the first task's classes")
+    per_task: tuple[Number, ...] = recorded("accuracy.per_task", "accuracy on each task so far: a row of the matrix R")
+    capacity_used: Share | None = recorded(
         "capacity.used", "share of the coordinates that tasks have claimed", default=None
     )
     num_claimed: Count | None = maybe("capacity.claimed", "coordinates that this task claimed")
     num_free: Count | None = maybe("capacity.free", "coordinates that no task has claimed")
-    diagnosis: Mapping[str, Any] = told("diagnosis", "what the method says about itself, such as updates", default={})
-    learn_seconds: Seconds = told("seconds.learn", "how long learning the task took")
-    evaluate_seconds: Seconds = told("seconds.evaluate", "how long evaluating took")
-    peak_memory: Count | None = told(
+    diagnosis: Mapping[str, Any] = recorded("diagnosis", "what the method says about itself", default={})
+    learn_seconds: Seconds = recorded("seconds.learn", "how long learning the task took")
+    evaluate_seconds: Seconds = recorded("seconds.evaluate", "how long evaluating took")
+    peak_memory: Count | None = recorded(
         "memory.peak",
         "the most bytes taken: by tensors on a GPU during the task, or by the process so far",
         default=None,
@@ -142,15 +142,15 @@ class NoticeEvent(Event):
     """Something that the user was told."""
 
     kind = "notice"
-    task: Count = told("task", "the task, from 0")
-    text: str = told("text", "the sentence")
+    task: Count = recorded("task", "the task, from 0")
+    text: str = recorded("text", "the sentence")
 
 
 class EndEvent(Event):
     """The run came to its end."""
 
     kind = "end"
-    time: Seconds = told("time", "when it ended, in seconds since 1970")
+    time: Seconds = recorded("time", "when it ended, in seconds since 1970")
 
 
 EVENTS: dict[str, type[Event]] = {

@@ -13,9 +13,9 @@ from result_table import Entry, Table
 from study import Study
 
 from clare.report.charts import Chart, Curve
-from clare.report.looks import COLOURS, NUM_MARKERS, Look
 from clare.report.plots import chart_figure, to_svg
 from clare.report.standings import spread_percent
+from clare.report.styles import COLOURS, NUM_MARKERS, Style
 from clare.report.tables import NONE, Sheet, count, duration, percent
 
 OURS = ("clare", "clare-plus")
@@ -102,8 +102,8 @@ def draw_stream(table: Table, study: Study, stream: str) -> str:
     num_tasks = max(len(entry.lines[0].numbers("seen_accuracy")) for entry in entries)
     curves = tuple(_curve(entry, num_tasks) for entry in entries)
     chart = Chart("accuracy", "Incremental accuracy", "", "tasks learnt", "accuracy (%)", "percent", curves)
-    looks = {entry.row: _look(place, entry.row) for place, entry in enumerate(entries)}
-    return to_svg(chart_figure(chart, looks), stream).decode()
+    styles = {entry.row: _style(place, entry.row) for place, entry in enumerate(entries)}
+    return to_svg(chart_figure(chart, styles), stream).decode()
 
 
 def _curve(entry: Entry, num_tasks: int) -> Curve:
@@ -114,11 +114,11 @@ def _curve(entry: Entry, num_tasks: int) -> Curve:
     return Curve(entry.row, tuple(map(float, places)), tuple(rows.mean(axis=0).tolist()), deviations)
 
 
-def _look(place: int, row: str) -> Look:
+def _style(place: int, row: str) -> Style:
     """How a row is drawn: ours strong and in the first colours."""
     if row in OURS:
-        return Look(OURS.index(row), 0, OURS.index(row), True)
-    return Look(len(OURS) + place % (len(COLOURS) - len(OURS)), 1 + place % (NUM_MARKERS - 1), place // 5 % 4, False)
+        return Style(OURS.index(row), 0, OURS.index(row), True)
+    return Style(len(OURS) + place % (len(COLOURS) - len(OURS)), 1 + place % (NUM_MARKERS - 1), place // 5 % 4, False)
 
 
 SORTED = {

@@ -138,7 +138,7 @@ def test_a_position_that_cannot_be_is_refused(tmp_path: Path, task: Any, is_old:
     (folder / POSITION).write_text(json.dumps({**values, "task": task}))
     run = RunFolder(folder, writes=True)
     with pytest.raises(RunError, match=r"position\.json is damaged: .*; restore it from a copy"):
-        run.look(json.loads((folder / "preset.json").read_text()))
+        run.inspect(json.loads((folder / "preset.json").read_text()))
     with pytest.raises(RunError, match=r"position\.json is damaged: "):
         read_run(folder)
     if not is_old:
@@ -154,7 +154,7 @@ def test_an_old_position_that_counts_other_tasks_than_the_record_is_refused(tmp_
     values = json.loads((folder / POSITION).read_text())
     (folder / POSITION).write_text(json.dumps({**values, "task": 3, "learner": "task-0003.safetensors"}))
     with pytest.raises(RunError, match=r"position\.json counts 3 finished tasks where record\.jsonl tells of 2"):
-        RunFolder(folder, writes=True).look(preset)
+        RunFolder(folder, writes=True).inspect(preset)
 
 
 @pytest.mark.parametrize("name", files_of(RELEASED))
@@ -163,7 +163,7 @@ def test_what_an_old_run_lost_is_told(tmp_path: Path, name: str) -> None:
     preset = json.loads((folder / "preset.json").read_text())
     (folder / name).unlink()
     with pytest.raises(RunError, match=f"{Path(name).name} cannot be read|holds no run"):
-        RunFolder(folder, writes=True).look(preset)
+        RunFolder(folder, writes=True).inspect(preset)
 
 
 def test_an_old_run_gets_digests_with_its_next_commit(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_an_old_run_gets_digests_with_its_next_commit(tmp_path: Path) -> None:
     preset = completed(json.loads((folder / "preset.json").read_text()))
     assert not read_position(folder).has_digests
     run = RunFolder(folder, writes=True)
-    run.look(preset)
+    run.inspect(preset)
     run.begin(preset, {})
     run.commit_record()
     position = read_position(folder)
@@ -179,7 +179,7 @@ def test_an_old_run_gets_digests_with_its_next_commit(tmp_path: Path) -> None:
     assert (position.task, position.learner) == (2, "task-0002.safetensors")
     (folder / "predictions" / "task-0000.safetensors").write_bytes(b"other")
     with pytest.raises(RunError, match=r"task-0000\.safetensors is damaged: its content is not what the run wrote"):
-        RunFolder(folder, writes=True).look(preset)
+        RunFolder(folder, writes=True).inspect(preset)
 
 
 def test_what_was_not_committed_is_not_read(stopped: Path) -> None:

@@ -37,9 +37,9 @@ def make(tiny_preset: Path) -> Make:
 
 
 def take_up(path: Path, preset: dict[str, Any], writes: bool = True) -> RunFolder:
-    """Look at a folder and begin or take up its run."""
+    """Inspect a folder and begin or take up its run."""
     run = RunFolder(path, writes)
-    run.look(preset)
+    run.inspect(preset)
     run.begin(preset, ENVIRONMENT)
     return run
 

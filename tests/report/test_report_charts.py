@@ -10,8 +10,8 @@ from fake_runs import diagnose, write_run
 from clare.report.charts import Chart, Curve, at_tick, make_charts, shown
 from clare.report.grids import accuracy_grids, claims_grid, movement_histograms
 from clare.report.groups import group_runs
-from clare.report.looks import COLOURS, COLOURS_ON_DARK, looks_of
 from clare.report.record import RunRecord, find_runs, read_run
+from clare.report.styles import COLOURS, COLOURS_ON_DARK, styles_of
 
 
 def charts_of(runs: list[RunRecord]) -> dict[str, Chart]:
@@ -164,10 +164,10 @@ def test_clare_stands_out_and_many_methods_keep_apart(tmp_path: Path) -> None:
         write_run(tmp_path / f"{index:02d}", f"method{index}", task_sizes=(1,))
     for name, sparsity in (("clare-a", 0.9), ("clare-b", 0.95)):
         write_run(tmp_path / name, "clare", task_sizes=(1,), preset={"sparsity": sparsity})
-    looks = looks_of(group_runs(find_runs([tmp_path])))
-    assert len(set(looks.values())) == 42
-    strong = [label for label, look in looks.items() if look.is_strong]
+    styles = styles_of(group_runs(find_runs([tmp_path])))
+    assert len(set(styles.values())) == 42
+    strong = [label for label, style in styles.items() if style.is_strong]
     assert strong == ["clare@clare-a", "clare@clare-b"]
-    assert {looks[label].colour for label in strong} == {0}
-    assert 0 not in {look.colour for label, look in looks.items() if label not in strong}
+    assert {styles[label].colour for label in strong} == {0}
+    assert 0 not in {style.colour for label, style in styles.items() if label not in strong}
     assert len(COLOURS) == len(COLOURS_ON_DARK)

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from clare.report.figure_files import draw_figures, write_plots
-from clare.report.looks import EMPHASIS
 from clare.report.plots import to_png, to_svg
 from clare.report.record import RunRecord, find_runs, read_run
+from clare.report.styles import EMPHASIS
 
 
 @pytest.fixture

@@ -10,23 +10,23 @@ from fake_runs import diagnose, write_run
 from clare.report.charts import make_charts
 from clare.report.grids import accuracy_grids
 from clare.report.groups import group_runs
-from clare.report.looks import looks_of
 from clare.report.plots import COLUMN, PAGE, PAGE_GRID, chart_figure, grid_figure, swatch_figure
 from clare.report.record import read_run
+from clare.report.styles import styles_of
 from clare.report.svg import as_data, page_svg, places_in
 
 
 @pytest.fixture
 def drawn(tmp_path: Path) -> str:
     groups = group_runs([read_run(diagnose(write_run(tmp_path / "run")))])
-    figure = chart_figure(make_charts(groups)[0], looks_of(groups), PAGE)
+    figure = chart_figure(make_charts(groups)[0], styles_of(groups), PAGE)
     return page_svg(figure, "curves", "<accuracy>", {"clare": 'class="series"'}, as_data(points=[1, 'a"b']))
 
 
 def test_page_and_files_have_the_same_curves(tmp_path: Path) -> None:
     groups = group_runs([read_run(write_run(tmp_path / "run"))])
     for chart in make_charts(groups):
-        file, page = (chart_figure(chart, looks_of(groups), size).axes[0] for size in (COLUMN, PAGE))
+        file, page = (chart_figure(chart, styles_of(groups), size).axes[0] for size in (COLUMN, PAGE))
         for one, other in zip(file.get_lines(), page.get_lines(), strict=True):
             np.testing.assert_array_equal(one.get_xydata(), other.get_xydata())
         assert file.get_ylim() == page.get_ylim()
@@ -49,7 +49,7 @@ def test_the_script_is_told_where_the_points_are(tmp_path: Path) -> None:
     groups = group_runs([read_run(write_run(tmp_path / "run"))])
     chart = make_charts(groups)[0]
     (curve,) = chart.curves
-    figure = chart_figure(chart, looks_of(groups), PAGE)
+    figure = chart_figure(chart, styles_of(groups), PAGE)
     places = places_in(figure, list(zip(curve.places, curve.values, strict=True)))
     group = page_svg(figure, "curves", "", {"clare": "data-here"}).partition("<g data-here>")[2]
     (path,) = re.findall(r'<path class="line" d="M([^"]+)"', group[: group.index("</g>") + 4])
@@ -69,7 +69,7 @@ def test_a_matrix_lies_where_the_script_looks_for_it(tmp_path: Path) -> None:
 
 
 def test_a_piece_of_the_legend_is_decoration(tmp_path: Path) -> None:
-    (look,) = looks_of(group_runs([read_run(write_run(tmp_path / "run"))])).values()
-    swatch = page_svg(swatch_figure(look), "swatch", "", is_decoration=True)
+    (style,) = styles_of(group_runs([read_run(write_run(tmp_path / "run"))])).values()
+    swatch = page_svg(swatch_figure(style), "swatch", "", is_decoration=True)
     assert 'aria-hidden="true"' in swatch
     assert swatch.count("<path") == 2

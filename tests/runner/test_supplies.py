@@ -66,7 +66,7 @@ def test_the_embedded_stream_comes_with_the_package() -> None:
 def test_what_is_missing_is_told_with_its_origin_its_room_and_what_to_do(preset: str, tmp_path: Path) -> None:
     output = run(preset, *sets(f"data.root={tmp_path / 'data'}"), expected=1)
     data, weights = output.split("the weights of")
-    for word in ("missing", "from:    https://", "licence: ", "holds:   ", " classes", "room:    ", " free at ", "→ "):
+    for word in ("missing", "from:    https://", "licence: ", "holds:   ", " classes", "space:   ", " free at ", "→ "):
         assert word in data, word
     assert f"layout:  {tmp_path / 'data'}/" in data
     assert "are not in the Hub's cache" in weights

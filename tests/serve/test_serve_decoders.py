@@ -16,7 +16,7 @@ from fake_service import bomb, many_scans, png
 
 from clare.classifier.pictures import Reader
 from clare.serve.decoders import Decoder, Decoders
-from clare.serve.decoding import Outcome, Wanted, decode, look, send_request
+from clare.serve.decoding import Outcome, Wanted, decode, judge, send_request
 from clare.serve.limits import Limits, Refusal
 
 WANTED = Wanted(1_000_000, 1, 28)
@@ -51,7 +51,7 @@ def test_damaged_headers_fill_no_log_with_warnings() -> None:
     for place in range(4, 200):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            look(whole[:place] + b"\xff" + whole[place + 1 :], 1000)
+            judge(whole[:place] + b"\xff" + whole[place + 1 :], 1000)
         assert said == [], place
 
 

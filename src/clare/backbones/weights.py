@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from clare.backbones.settings import EMBEDDED, EMBEDDED_WEIGHTS, BackboneSettings
+from clare.disk import check_space, free_space
 from clare.errors import BackboneError
 from clare.hub import HubError, HubFile, cache_folder, cached_file, download, file_size, without_connection
 from clare.index import read_index
-from clare.room import check_room, free_room
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def weights_size(name: str) -> int:
     return known["num_bytes"]
 
 
-def fetch_weights(file: HubFile, endpoint: str | None = None, free_bytes: Callable[[Path], int] = free_room) -> Path:
+def fetch_weights(file: HubFile, endpoint: str | None = None, free_bytes: Callable[[Path], int] = free_space) -> Path:
     """Fetch weights to the Hub's cache, where timm finds them with and without a connection."""
     try:
-        check_room(cache_folder(), file_size(file, endpoint) or 0, free_bytes, BackboneError)
+        check_space(cache_folder(), file_size(file, endpoint) or 0, free_bytes, BackboneError)
         return download(file, endpoint=endpoint)
     except HubError as reason:
         remedy = f"connect once, or {without_connection(file)}"

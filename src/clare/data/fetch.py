@@ -20,10 +20,10 @@ from clare.data.catalogue import Archive, Facts
 from clare.data.folders import list_tree
 from clare.data.inventory import folder_of, layout_of
 from clare.data.settings import DRAWINGS, DataSettings
+from clare.disk import check_space, free_space
 from clare.errors import DataError
 from clare.hub import HubError, download, file_size
 from clare.locks import holding
-from clare.room import check_room, free_room
 
 
 class CifarArchive(NamedTuple):
@@ -47,7 +47,7 @@ class Fetcher:
     """Fetches data sets; who knows better than the defaults where they are and how much room there is can say so."""
 
     progress: Progress = lambda what, done, total: None
-    free_bytes: Callable[[Path], int] = free_room
+    free_bytes: Callable[[Path], int] = free_space
     endpoint: str | None = None
     cifar100: CifarArchive | None = None
 
@@ -80,10 +80,10 @@ class Fetcher:
         source = self.cifar100 or published_cifar100()
         archive = target.parent / source.name
         if archive.is_file():
-            check_room(target, facts.num_bytes or 0, self.free_bytes, DataError)
+            check_space(target, facts.num_bytes or 0, self.free_bytes, DataError)
             _check_md5(archive, source.md5)
         else:
-            check_room(target, source.num_bytes + (facts.num_bytes or 0), self.free_bytes, DataError)
+            check_space(target, source.num_bytes + (facts.num_bytes or 0), self.free_bytes, DataError)
             archive = self._download_cifar100(source, target, partial)
         unpack(archive, partial / "unpacked", self.progress)
         found = partial / "unpacked" / cifar.FOLDER
@@ -117,7 +117,7 @@ class Fetcher:
         archive = target.parent / facts.archive.name
         if archive.is_file():
             # Pictures do not shrink in an archive.
-            check_room(target, archive.stat().st_size, self.free_bytes, DataError)
+            check_space(target, archive.stat().st_size, self.free_bytes, DataError)
             if facts.archive.md5 is not None:
                 _check_md5(archive, facts.archive.md5)
         else:
@@ -142,7 +142,7 @@ class Fetcher:
             )
         try:
             # The archive and the images in it, which take about as much.
-            check_room(target, 2 * (file_size(archive.hub, self.endpoint) or 0), self.free_bytes, DataError)
+            check_space(target, 2 * (file_size(archive.hub, self.endpoint) or 0), self.free_bytes, DataError)
             return download(archive.hub, partial, self.endpoint)
         except HubError as reason:
             raise DataError(

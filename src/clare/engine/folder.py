@@ -91,7 +91,7 @@ class RunFolder(Journal):
         """Of the files that were written since the last commit."""
         self._record, self._num_bytes = hashlib.sha256(), 0
 
-    def look(self, preset: dict[str, Any]) -> None:
+    def inspect(self, preset: dict[str, Any]) -> None:
         """Find out where the run of this folder stands; refuse damage and another preset. Nothing is written."""
         entries = self._entries()
         self.has_begun = PRESET in entries and (self.path / POSITION).exists()

@@ -49,7 +49,7 @@ def _run_alone(experiment: Experiment, folder: Path, listener: Listener) -> None
     ranks = start_ranks(experiment.engine)
     run = RunFolder(folder, writes=ranks.rank == 0)
     preset = experiment.model_dump(mode="json")
-    run.look(preset)
+    run.inspect(preset)
     lacks_model = not (run.has_ended and has_whole_model(folder / MODEL))
     ranks.barrier()
     backbone = load_backbone(experiment.backbone)

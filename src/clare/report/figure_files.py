@@ -10,9 +10,9 @@ from clare.files import write_bytes
 from clare.report.charts import make_charts
 from clare.report.grids import accuracy_grids, claims_grid, movement_histograms
 from clare.report.groups import Group, group_runs
-from clare.report.looks import looks_of
 from clare.report.plots import chart_figure, grid_figure, histogram_figure, to_png, to_svg
 from clare.report.record import RunRecord
+from clare.report.styles import styles_of
 
 
 def write_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -38,8 +38,8 @@ def write_plots(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
 def draw_figures(runs: Sequence[RunRecord]) -> dict[str, Figure]:
     """All figures by the names of their files, as far as the runs have something to show."""
     groups = group_runs(runs)
-    looks = looks_of(groups)
-    figures = {chart.name: chart_figure(chart, looks) for chart in make_charts(groups)}
+    styles = styles_of(groups)
+    figures = {chart.name: chart_figure(chart, styles) for chart in make_charts(groups)}
     names = _file_names([group.label for group in groups])
     for name, group in zip(names, groups, strict=True):
         figures |= {f"{kind}-{name}": figure for kind, figure in _own_figures(group).items()}

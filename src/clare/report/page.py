@@ -13,12 +13,12 @@ from clare.files import write_text
 from clare.identity import flatten
 from clare.report.charts import LARGE
 from clare.report.groups import Group, Spread, Standing, compare, rank
-from clare.report.looks import COLOUR_STYLE
 from clare.report.page_figures import Figures, capacity_figures, chart_cards, choice_style, matrices
 from clare.report.pieces import command, facts, folded, section, table
 from clare.report.provenance import differing_keys, flat_settings, reproduce_command, shared_facts
 from clare.report.record import RunRecord
 from clare.report.standings import DEFINITIONS, NO_HEAD, Failure, standing_sheets
+from clare.report.styles import COLOUR_STYLE
 from clare.report.tables import NONE, Sheet, amount, comparison_sheet, percent, phase_sheet, points, state, task_sheet
 
 MAX_COLUMNS = 6

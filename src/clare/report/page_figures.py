@@ -10,7 +10,6 @@ import numpy as np
 from clare.report.charts import LARGE, Chart, Curve, leave_out_bounds, make_charts, shown
 from clare.report.grids import Grid, Histogram, accuracy_grids, claims_grid, movement_histograms
 from clare.report.groups import Group, Standing, group_runs
-from clare.report.looks import Look, looks_of
 from clare.report.pieces import folded, table
 from clare.report.plots import (
     PAGE,
@@ -24,6 +23,7 @@ from clare.report.plots import (
 )
 from clare.report.record import RunRecord
 from clare.report.standings import NO_HEAD
+from clare.report.styles import Style, styles_of
 from clare.report.svg import as_data, page_svg, places_in
 from clare.report.tables import NONE, Sheet, count
 
@@ -36,7 +36,7 @@ class Figures:
 
     heads: Mapping[str, Sequence[Standing]]
     groups: Sequence[Group]
-    looks: Mapping[str, Look]
+    styles: Mapping[str, Style]
     charts: Mapping[str, Chart]
     keys: Mapping[str, int] = field(default_factory=dict)
 
@@ -49,10 +49,10 @@ class Figures:
     @classmethod
     def of(cls, runs: Sequence[RunRecord], ranking: Mapping[str, Sequence[Standing]]) -> "Figures":
         """Draw up all charts; a method looks the same in each, and groups stand as they rank."""
-        looks = looks_of(group_runs(runs))
+        styles = styles_of(group_runs(runs))
         groups = [each.group for standings in ranking.values() for each in standings]
         charts = {chart.name: chart for chart in make_charts(groups)}
-        return cls(ranking, groups, looks, charts, {label: index for index, label in enumerate(looks)})
+        return cls(ranking, groups, styles, charts, {label: index for index, label in enumerate(styles)})
 
 
 def chart_cards(figures: Figures, names: Sequence[str], more: Sequence[str] = ()) -> str:
@@ -84,11 +84,11 @@ def _chart(figures: Figures, chart: Chart) -> str:
 
 def _curves(figures: Figures, chart: Chart) -> str:
     """A chart whose curves the script can light and ask for their values."""
-    # The strong one is drawn last, over the others; what stands beside a curve is told by its look and its data.
-    drawn = chart_figure(chart, figures.looks, PAGE)
+    # The strong one is drawn last, over the others; what stands beside a curve is told by its style and its data.
+    drawn = chart_figure(chart, figures.styles, PAGE)
     groups = {}
     for curve in chart.curves:
-        kind = 'class="series strong"' if figures.looks[curve.label].is_strong else 'class="series"'
+        kind = 'class="series strong"' if figures.styles[curve.label].is_strong else 'class="series"'
         key = as_data(key=str(figures.keys[curve.label]))
         known = [index for index, value in enumerate(curve.values) if not np.isnan(value)]
         places = places_in(drawn, [(curve.places[index], curve.values[index]) for index in known])
@@ -112,9 +112,9 @@ def _value_text(chart: Chart, curve: Curve, index: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def _swatch(look: Look) -> str:
+def _swatch(style: Style) -> str:
     """A piece of a method's line."""
-    return page_svg(swatch_figure(look), "swatch", "", is_decoration=True)
+    return page_svg(swatch_figure(style), "swatch", "", is_decoration=True)
 
 
 def _grid(grid: Grid) -> str:
@@ -156,10 +156,10 @@ def _legend(figures: Figures, chart: Chart) -> str:
 
 def _entry(figures: Figures, chart: Chart, curve: Curve) -> str:
     """One method in a legend."""
-    look = figures.looks[curve.label]
-    strong = ' class="strong"' if look.is_strong else ""
+    style = figures.styles[curve.label]
+    strong = ' class="strong"' if style.is_strong else ""
     return (
-        f'<li{strong}><button type="button" data-key="{figures.keys[curve.label]}">{_swatch(look)}'
+        f'<li{strong}><button type="button" data-key="{figures.keys[curve.label]}">{_swatch(style)}'
         f"<span>{escape(curve.label)}</span><b>{escape(shown(chart.summarised(curve), chart.unit))}</b></button></li>"
     )
 
@@ -215,11 +215,11 @@ def _matrix(figures: Figures, label: str, grids: Mapping[int | None, Grid]) -> s
 
 
 def _name(figures: Figures, label: str, remark: str = "") -> str:
-    """A caption with the method's look."""
-    look = figures.looks[label]
-    strong = ' class="strong"' if look.is_strong else ""
+    """A caption with the method's style."""
+    style = figures.styles[label]
+    strong = ' class="strong"' if style.is_strong else ""
     note = f"<p>{escape(remark)}</p>" if remark else ""
-    return f"<figcaption{strong}><h3>{_swatch(look)}{escape(label)}</h3>{note}</figcaption>"
+    return f"<figcaption{strong}><h3>{_swatch(style)}{escape(label)}</h3>{note}</figcaption>"
 
 
 def _claims(figures: Figures, grid: Grid) -> str:

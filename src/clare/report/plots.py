@@ -21,7 +21,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from clare.report.charts import Chart, Curve, at_tick
 from clare.report.grids import Grid, Histogram
-from clare.report.looks import COLOURS, DASHES, EMPHASIS, Look
+from clare.report.styles import COLOURS, DASHES, EMPHASIS, Style
 
 INK = "#1b1f24"
 FAINT = "#c9ced6"
@@ -60,14 +60,14 @@ PAGE_GRID = Size(310.0, 310.0, 12.0, 1.0, (34.0, 6.0, 4.0, 44.0))
 PAGE_BARS = Size(340.0, 190.0, 12.0, 1.4, (40.0, 8.0, 44.0, 26.0))
 
 
-def chart_figure(chart: Chart, looks: Mapping[str, Look], size: Size = COLUMN) -> Figure:
+def chart_figure(chart: Chart, styles: Mapping[str, Style], size: Size = COLUMN) -> Figure:
     """Curves with their bands; the legend of a file stands below, where it covers none of them."""
     num_columns = _legend_columns([curve.label for curve in chart.curves])
     legend = 10.5 * math.ceil(len(chart.curves) / num_columns)
     scale = ", log scale" if chart.is_log else ""
     figure, axes = _figure(size, chart.across, chart.upward + scale, legend)
     for curve in chart.curves:
-        _draw(axes, curve, looks[curve.label], size.weight)
+        _draw(axes, curve, styles[curve.label], size.weight)
     low, high = chart.span
     if chart.is_log:
         axes.set_yscale("log")
@@ -117,9 +117,9 @@ def _legend_columns(labels: Sequence[str]) -> int:
     return min(len(labels), 3 if longest <= 12 else 2 if longest <= 22 else 1)
 
 
-def _draw(axes: Axes, curve: Curve, look: Look, weight: float) -> None:
+def _draw(axes: Axes, curve: Curve, style: Style, weight: float) -> None:
     """Add one curve and its band."""
-    line = draw_line(axes, curve.places, curve.values, look, weight)
+    line = draw_line(axes, curve.places, curve.values, style, weight)
     line.set_label(curve.label)
     line.set_gid(curve.label)
     line.set_markevery(math.ceil(len(curve.places) / MAX_MARKS))
@@ -129,30 +129,30 @@ def _draw(axes: Axes, curve: Curve, look: Look, weight: float) -> None:
         band.set_gid(f"{curve.label} band")
 
 
-def draw_line(axes: Axes, places: Sequence[float], values: Sequence[float], look: Look, weight: float) -> Any:
-    """Add a line with its marks in a method's look."""
-    dashes = DASHES[look.dash]
+def draw_line(axes: Axes, places: Sequence[float], values: Sequence[float], style: Style, weight: float) -> Any:
+    """Add a line with its marks in a method's style."""
+    dashes = DASHES[style.dash]
     (line,) = axes.plot(
         places,
         values,
-        color=COLOURS[look.colour],
-        linewidth=weight * (1.7 if look.is_strong else 0.9),
+        color=COLOURS[style.colour],
+        linewidth=weight * (1.7 if style.is_strong else 0.9),
         linestyle=(0, dashes) if dashes else "-",
-        marker=MARKERS[look.marker],
-        markersize=weight * (4.3 if look.is_strong else 3.7),
+        marker=MARKERS[style.marker],
+        markersize=weight * (4.3 if style.is_strong else 3.7),
         markeredgecolor="white",
         markeredgewidth=0.4 * weight,
-        zorder=3 if look.is_strong else 2,
+        zorder=3 if style.is_strong else 2,
     )
     return line
 
 
-def swatch_figure(look: Look) -> Figure:
+def swatch_figure(style: Style) -> Figure:
     """A piece of a method's line for a legend."""
     figure = Figure((34 / POINTS, 12 / POINTS), dpi=POINTS, facecolor="none")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    draw_line(axes, (1, 17, 33), (6, 6, 6), look, PAGE.weight).set_markevery([1])
+    draw_line(axes, (1, 17, 33), (6, 6, 6), style, PAGE.weight).set_markevery([1])
     axes.set(xlim=(0, 34), ylim=(0, 12))
     return figure
 

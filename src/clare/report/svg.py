@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.path import Path as Outline
 from matplotlib.transforms import Affine2D, Transform
 
-from clare.report.looks import COLOURS
 from clare.report.plots import FAINT, INK, POINTS
+from clare.report.styles import COLOURS
 
 OWN = {INK: "var(--quiet)", FAINT: "var(--faint)"} | {each: f"var(--c{place})" for place, each in enumerate(COLOURS)}
 """The page's names of the colours that follow its theme."""

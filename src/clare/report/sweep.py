@@ -19,10 +19,10 @@ from clare.metrics.summary import summarise
 from clare.report.charts import Chart, Curve
 from clare.report.figure_files import write_figure
 from clare.report.groups import Spread, spread
-from clare.report.looks import COLOURS, DASHES, NUM_MARKERS, Look
 from clare.report.plots import chart_figure
 from clare.report.record import RunRecord
 from clare.report.standings import Failure, spread_percent
+from clare.report.styles import COLOURS, DASHES, NUM_MARKERS, Style
 from clare.report.tables import NONE, Sheet, to_csv, to_markdown
 
 DEFINITIONS = (
@@ -165,10 +165,10 @@ def _curve(label: str, rows: Sequence[SweepRow], across: str, places: Sequence[f
     )
 
 
-def _look(index: int) -> Look:
+def _look(index: int) -> Style:
     """Tell lines apart by colour and marker, and those beyond the colours by their dashes too."""
     turn, colour = divmod(index, len(COLOURS))
-    return Look(colour, index % NUM_MARKERS, turn % len(DASHES), is_strong=False)
+    return Style(colour, index % NUM_MARKERS, turn % len(DASHES), is_strong=False)
 
 
 def _mark_places(axes: Axes, places: Sequence[float]) -> None:

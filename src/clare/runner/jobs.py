@@ -52,7 +52,7 @@ class Job:
     def is_done(self) -> bool:
         """Whether the run has come to its end; a folder with another run is refused."""
         run = RunFolder(self.folder, writes=False)
-        run.look(self.experiment.model_dump(mode="json"))
+        run.inspect(self.experiment.model_dump(mode="json"))
         return run.has_ended
 
 

@@ -19,10 +19,10 @@ from clare.data.catalogue import CATALOGUE, Facts
 from clare.data.fetch import Fetcher
 from clare.data.inventory import differences, folder_of, layout_of, take_inventory
 from clare.data.settings import DRAWINGS, DataSettings
+from clare.disk import free_space, readable_size
 from clare.errors import ClareError, DataError
 from clare.hub import cache_folder, without_connection
 from clare.presets.load import make_experiment, make_setup, parse_override, with_backbone
-from clare.room import free_room, readable_size
 
 COLOURS = {"ready": "green", "differs": "yellow", "missing": "red"}
 
@@ -82,7 +82,7 @@ def _print(console: Console, supply: Supply) -> None:
 
 
 def data_supply(settings: DataSettings, command: str) -> Supply:
-    """Look whether the images are here and as many as expected."""
+    """Find out whether the images are here and as many as expected."""
     facts = CATALOGUE.get(settings.dataset)
     title = "your images" if facts is None else facts.title
     try:
@@ -119,7 +119,7 @@ def _origin(settings: DataSettings, facts: Facts | None) -> list[str]:
         f"licence: {facts.licence}",
         *([f"note:    {facts.remark}"] if facts.remark else []),
         f"holds:   {_expected(facts)}",
-        f"room:    {needed}; {readable_size(free_room(folder))} free at '{folder.parent}'",
+        f"space:   {needed}; {readable_size(free_space(folder))} free at '{folder.parent}'",
         layout,
     ]
 
@@ -153,7 +153,7 @@ def _remedy(settings: DataSettings, facts: Facts | None, command: str) -> str:
 
 
 def weights_supply(settings: BackboneSettings, command: str) -> Supply:
-    """Look whether the backbone can be built without a connection."""
+    """Find out whether the backbone can be built without a connection."""
     weights = find_weights(settings)
     name = settings.name
     if weights.kind == "package":
@@ -169,8 +169,8 @@ def weights_supply(settings: BackboneSettings, command: str) -> Supply:
         return Supply("missing", f"the weights of {name} are not on the Hub; timm fetches them when a run begins")
     if weights.are_here:
         return Supply("ready", f"the weights of {name}, in the Hub's cache: '{weights.path}'")
-    needed, free = (readable_size(size) for size in (weights_size(name), free_room(cache_folder())))
-    details = [f"from:    {weights.hub.page}", f"room:    about {needed}; {free} free at '{cache_folder()}'"]
+    needed, free = (readable_size(size) for size in (weights_size(name), free_space(cache_folder())))
+    details = [f"from:    {weights.hub.page}", f"space:   about {needed}; {free} free at '{cache_folder()}'"]
     remedy = f"`{command}` downloads them; without a connection {without_connection(weights.hub)}"
     return Supply("missing", f"the weights of {name} are not in the Hub's cache", details, remedy)
 

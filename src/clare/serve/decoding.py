@@ -49,7 +49,7 @@ class Answer(NamedTuple):
     pixels: Pixels | None = None
 
 
-def look(content: bytes, most_pixels: int) -> Answer:
+def judge(content: bytes, most_pixels: int) -> Answer:
     """Judge a picture by its header and its markers, without decoding anything."""
     try:
         # What Pillow warns of, strangers could fill the log with.
@@ -69,7 +69,7 @@ def look(content: bytes, most_pixels: int) -> Answer:
 
 def decode(content: bytes, wanted: Wanted) -> Answer:
     """Check and read one picture as a model needs it, (channels, height, width)."""
-    found = look(content, wanted.most_pixels)
+    found = judge(content, wanted.most_pixels)
     if found.outcome is not Outcome.DECODED:
         return found
     try:

@@ -60,7 +60,7 @@ class Jobs:
     def __init__(self, command: Sequence[str], num_waiting: int, committed: Callable[[], Awaitable[None]]) -> None:
         """Take the child's command without folder and mode, and what to do when it may have changed the model."""
         self.command, self.committed = list(command), committed
-        self.room = Budget(num_waiting + 1, "the queue of jobs is full; try again when the running one is done")
+        self.slots = Budget(num_waiting + 1, "the queue of jobs is full; try again when the running one is done")
         self.all: dict[str, Job] = {}
         self.process: asyncio.subprocess.Process | None = None
         self._queue: asyncio.Queue[tuple[Job, Callable[[], object]]] = asyncio.Queue()
@@ -77,7 +77,7 @@ class Jobs:
         return max(1, round(job.seconds_left)) if job is not None and job.seconds_left else 5
 
     def add(self, job: Job, ended: Callable[[], object]) -> None:
-        """Queue a job; `ended` gives back its room."""
+        """Queue a job; `ended` gives back its slot."""
         old = [job.id for job in self.all.values() if job.has_ended]
         for name in old[: max(0, len(old) - NUM_KEPT + 1)]:
             del self.all[name]

@@ -3,13 +3,13 @@
 import numpy as np
 
 from clare.data.images import FORMATS, Pixels
-from clare.serve.decoding import MOST_SCANS, Answer, Outcome, look
+from clare.serve.decoding import MOST_SCANS, Answer, Outcome, judge
 from clare.serve.limits import Limits, Refusal
 
 
 def check_image(content: bytes, name: str, limits: Limits) -> int:
     """Return the pixels of an image by its header; what is no image or too large is refused, without decoding any."""
-    found = look(content, limits.image_pixels)
+    found = judge(content, limits.image_pixels)
     if found.outcome is not Outcome.DECODED:
         raise refusal_of(found, name, limits)
     return found.size[0] * found.size[1]

@@ -122,7 +122,7 @@ class Service:
         """Store the images of a request and queue a job for them; return its number."""
         with ExitStack() as held:
             # Taken before the body is read, so that uploads on their way count too.
-            held.enter_context(self.jobs.room.taken(1, self.jobs.retry_after))
+            held.enter_context(self.jobs.slots.taken(1, self.jobs.retry_after))
             folder = Path(held.enter_context(tempfile.TemporaryDirectory(dir=self.scratch)))
             images = await self._stored_images(request, folder)
             num_classes = len({image.label for image in images})

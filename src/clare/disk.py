@@ -1,4 +1,4 @@
-"""How much room there is on a disk, and whether it is enough."""
+"""How much space there is on a disk, and whether it is enough."""
 
 import shutil
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 from clare.errors import ClareError
 
 
-def free_room(path: Path) -> int:
+def free_space(path: Path) -> int:
     """Return the bytes that are free where a path is, or would be."""
     path = path.absolute()
     while not path.exists():
@@ -20,7 +20,7 @@ def readable_size(num_bytes: int) -> str:
     return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.0f} MB"
 
 
-def check_room(target: Path, num_bytes: int, free_bytes: Callable[[Path], int], kind: type[ClareError]) -> None:
+def check_space(target: Path, num_bytes: int, free_bytes: Callable[[Path], int], kind: type[ClareError]) -> None:
     """Refuse to begin what will not fit."""
     if (free := free_bytes(target)) < num_bytes:
         raise kind(

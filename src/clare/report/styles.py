@@ -1,4 +1,4 @@
-"""The look of each method, the same in every figure: a colour, a marker and a dash."""
+"""The style of each method, the same in every figure: a colour, a marker and a dash."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2.5), (1.6, 2), (7, 2, 1.6, 2))
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     """How a method is drawn; CLARE is strong."""
 
     colour: int
@@ -29,19 +29,19 @@ class Look:
     is_strong: bool
 
 
-def looks_of(groups: Sequence[Group]) -> dict[str, Look]:
-    """Give each group its look by label: CLARE has the first colour, the others are told apart by three means."""
-    looks: dict[str, Look] = {}
+def styles_of(groups: Sequence[Group]) -> dict[str, Style]:
+    """Give each group its style by label: CLARE has the first colour, the others are told apart by three means."""
+    styles: dict[str, Style] = {}
     num_own = num_others = 0
     for group in groups:
         if group.method == DEFAULT_REFERENCE:
             turn = num_own % (NUM_MARKERS * len(DASHES))
-            looks[group.label] = Look(0, turn % NUM_MARKERS, turn % len(DASHES), True)
+            styles[group.label] = Style(0, turn % NUM_MARKERS, turn % len(DASHES), True)
             num_own += 1
         else:
             num_colours = len(COLOURS) - 1
             turn, colour = divmod(num_others, num_colours)
             # Six colours and seven markers: a pair comes again only after forty-two methods.
-            looks[group.label] = Look(1 + colour, (num_others + 1) % NUM_MARKERS, turn % len(DASHES), False)
+            styles[group.label] = Style(1 + colour, (num_others + 1) % NUM_MARKERS, turn % len(DASHES), False)
             num_others += 1
-    return looks
+    return styles
