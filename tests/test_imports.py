@@ -21,7 +21,7 @@ FOUNDATION = {
     "position",
     "record",
     "registry",
-    "room",
+    "disk",
     "sealed",
     "seeds",
     "settings",
