@@ -25,11 +25,8 @@ app = typer.Typer(
 )
 console = PlainConsole()
 errors = PlainConsole(stderr=True)
-# The help shows the groups in the order of their first commands.
+# The help shows groups in the order of their first commands, and commands in the order in which they are added.
 add_own_commands(app, console, errors)
-add_sweep_commands(app, console, errors)
-add_reproduce_commands(app, console, errors)
-add_data_commands(app, console, errors)
 
 Preset = Annotated[str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")]
 Backbone = Annotated[
@@ -208,6 +205,11 @@ def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the pa
     from clare.cli.reports import report_command
 
     report_command(console, runs, out)
+
+
+add_sweep_commands(app, console, errors)
+add_reproduce_commands(app, console, errors)
+add_data_commands(app, console, errors)
 
 
 @app.command(rich_help_panel=MACHINE)
