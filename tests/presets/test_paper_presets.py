@@ -51,6 +51,28 @@ def test_a_preset_has_the_tasks_of_its_name(name: str, tasks: int, increment: in
     assert f"in {tasks} tasks of {increment} classes" in experiment.description
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "increment", "tasks", "recipe"),
+    [
+        ("omnibenchmark1k-200x5", 5, 5, 200, (0.01, 16, 3, 80)),
+        ("omnibenchmark1k-b100-150x6", 100, 6, 151, (0.02, 32, 3, 160)),
+        ("omnibenchmark1k-b100-300x3", 100, 3, 301, (0.01, 16, 3, 80)),
+    ],
+)
+def test_long_sequences_are_those_of_cares_authors(
+    name: str, first: int, increment: int, tasks: int, recipe: tuple[float, int, int, int]
+) -> None:
+    experiment = make_experiment(name, method="care")
+    sizes = task_sizes(1000, experiment.stream.first or experiment.stream.increment, experiment.stream.increment)
+    assert sizes == [first, *[increment] * (tasks - 1)]
+    assert f"in {tasks} tasks" in experiment.description
+    method = experiment.method
+    head = method["head"]
+    assert (method["learning_rate"], method["batch_size"], head["align_epochs"], head["align_samples"]) == recipe
+    assert method["epochs"] == 20
+    assert method["iterative"] is False
+
+
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_the_protocol_and_the_recipe_are_the_papers(name: str) -> None:
     experiment = make_experiment(name)
