@@ -188,7 +188,7 @@ class QuadraticHead(DiscriminantHead):
 
     @property
     def own_share(self) -> float:
-        """Weight of a class's own covariance, one for all: of unlike ones the larger would win for its volume alone."""
+        """Weight of a class's own covariance, one for all: with different ones, logits of classes would not compare."""
         chosen = self.settings.own_share
         return own_share_for(float(self.counts.mean())) if chosen == "auto" else chosen
 
