@@ -1,13 +1,12 @@
 """Image files become uint8 tensors, in order and only a few at a time."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from clare.data.images import decode_image, image_size, is_plain_jpeg, shrink_image, stored_size
+from clare.data.prefetch import map_ahead
 from clare.data.resample import apply_weights, to_levels, window_weights
 from clare.errors import DataError, SettingsError
-
-Given = TypeVar("Given")
-Made = TypeVar("Made")
 
 Decoder = Callable[[list[bytes], int], list[Tensor]]
 """(contents of JPEG files, channels) -> uint8 (channels, height, width) each; raises if it fails for one of them."""
@@ -69,23 +66,6 @@ def measure(paths: Sequence[Path], form: Form) -> Room:
         sizes = [stored_size(*size, form.store_size) for size in pool.map(image_size, paths) if size is not None]
     pixels = sum(height * width for height, width in sizes)
     return Room(form.channels * pixels, max((max(size) for size in sizes), default=0))
-
-
-def map_ahead(
-    pool: ThreadPoolExecutor, function: Callable[[Given], Made], items: Iterable[Given], num_ahead: int
-) -> Iterator[Made]:
-    """Yield the function's values in order; at most `num_ahead` of them are made before they are asked for."""
-    waiting: deque[Future[Made]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) == num_ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
 
 
 def append_all(images: Iterable[Tensor | None], append: Callable[[Tensor], object]) -> tuple[Tensor, list[int]]:
