@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from clare.presets.layers import Layer, dotted, flattened
+from clare.presets.layers import Layer, flattened
 from clare.presets.load import parse_override, read_layers
+from clare.presets.write import flat
 from clare.settings import TAG, merge
 
 DEFAULT = "default"
@@ -17,7 +18,7 @@ def explain(preset: str, resolved: Mapping[str, Any], overrides: Iterable[str] =
     for override in overrides:
         asked = merge(asked, parse_override(override))
     told = {key: value for key, value in _told([*layers, Layer(COMMAND, asked)], str(resolved["method"]["name"]))}
-    for key, value in dotted({name: part for name, part in resolved.items() if name != "overrides"}):
+    for key, value in flat({name: part for name, part in resolved.items() if name != "overrides"}):
         said, origin = told.get(key, (value, DEFAULT))
         # A kind of head that all methods are told of is passed over by one that cannot have it.
         yield key, value, DEFAULT if key.endswith(f".{TAG}") and said != value else origin
@@ -28,8 +29,8 @@ def _told(layers: Iterable[Layer], method: str) -> Iterator[tuple[str, tuple[Any
     layers = list(layers)
     for layer in layers:
         rest = {key: value for key, value in layer.values.items() if key != "methods"}
-        yield from ((key, (value, layer.origin)) for key, value in dotted(rest))
+        yield from ((key, (value, layer.origin)) for key, value in flat(rest))
     for layer in layers:
         own = layer.section("methods").get(method, {})
-        yield from ((f"method.{key}", (value, layer.origin)) for key, value in dotted(own))
-    yield from ((key, (value, COMMAND)) for key, value in dotted(flattened(layers[-1:])))
+        yield from ((f"method.{key}", (value, layer.origin)) for key, value in flat(own))
+    yield from ((key, (value, COMMAND)) for key, value in flat(flattened(layers[-1:])))
