@@ -7,7 +7,7 @@ from typing import Any
 
 from clare.export.export_check import Agreement
 from clare.export.export_source import Source
-from clare.model.records import Change
+from clare.model.records import Change, standing
 from clare.plain import code, markdown
 from clare.version import __version__
 
@@ -139,7 +139,7 @@ def _method(source: Source) -> str:
 
 def _reports(history: tuple[Change, ...]) -> str:
     """List what was measured when."""
-    measured = [change for change in _standing(history) if change.report.get("accuracy") is not None]
+    measured = [change for change in standing(history) if change.report.get("accuracy") is not None]
     if not measured:
         return "The model folder holds no accuracy reports."
     lines = [
@@ -148,17 +148,6 @@ def _reports(history: tuple[Change, ...]) -> str:
     return "\n".join(
         [*lines, "", "Each as it was measured on that day, on pictures that were held back from teaching."]
     )
-
-
-def _standing(history: tuple[Change, ...]) -> list[Change]:
-    """Return the changes that were not taken back."""
-    standing: list[Change] = []
-    for change in history:
-        if change.kind == "undo":
-            standing.pop()
-        else:
-            standing.append(change)
-    return standing
 
 
 def _listed(names: tuple[str, ...]) -> str:
