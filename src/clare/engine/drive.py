@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clare.data.store import LabelledImages
 from clare.engine.context import Context
-from clare.engine.journal import Journal, NoJournal
+from clare.engine.journal import Journal
 from clare.engine.passes import run_sweep
 from clare.engine.train import PhaseRun, Place, load_parameters
 from clare.errors import ModelError
@@ -27,7 +27,7 @@ class Driver:
         self, context: Context, method: Method, images: LabelledImages, task: int, journal: Journal | None = None
     ) -> None:
         self.context, self.method, self.images, self.task = context, method, images, task
-        self.journal = journal or NoJournal()
+        self.journal = journal or Journal()
 
     def run(self, steps: Learning, perform: Perform | None = None) -> int:
         """Advance steps to their end, and return how many there were; another `perform` may do or watch the work."""
