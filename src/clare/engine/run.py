@@ -70,13 +70,13 @@ def _run_alone(experiment: Experiment, folder: Path, listener: Listener) -> None
         run.begin(preset, environment(ranks))
         _take_up(run, method, stream, backbone, dataset.num_skipped)
         kept = FeatureCache()
-        for task in stream.tasks[run.next_task :]:
+        for task in stream.tasks[run.position.task :]:
             _one_task(context, run, method, stream, task.index, kept)
     if lacks_model and run.writes:
         save_model(folder / MODEL, method, backbone, transforms.settings)
     if not run.has_ended:
         run.tell(EndEvent(time=time.time()))
-        run.end()
+        run.commit(ended=True)
     ranks.barrier()
 
 
@@ -112,7 +112,7 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
     snapshot = run.snapshot()
     if snapshot is not None:
         restored(run.path, method, snapshot)
-    if run.is_new:
+    if run.position.record_bytes == 0:
         capacity = capacity_of(method)
         start = StartEvent(
             time=time.time(),
@@ -124,7 +124,7 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
             num_skipped=num_skipped,
         )
         run.tell(start)
-        run.commit_record()
+        run.commit()
 
 
 def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, index: int, kept: FeatureCache) -> None:
