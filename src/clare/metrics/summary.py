@@ -14,33 +14,14 @@ from clare.metrics.accuracy import (
     mean_over_tasks,
     new_task_accuracy,
 )
-
-
-class EvaluatedTask(Protocol):
-    """What the summary needs to know of one finished task."""
-
-    @property
-    def seen(self) -> float:
-        """Accuracy over all classes seen so far."""
-
-    @property
-    def per_task(self) -> Sequence[float]:
-        """Accuracy on each task so far."""
-
-    @property
-    def capacity_used(self) -> float | None:
-        """Share of the adapter claimed so far, where the method counts it."""
-
-    @property
-    def seconds(self) -> float:
-        """Time taken to learn and evaluate."""
+from clare.record import TaskEvent
 
 
 class EvaluatedRun(Protocol):
     """What the summary needs to know of a run."""
 
     @property
-    def tasks(self) -> Sequence[EvaluatedTask]:
+    def tasks(self) -> Sequence[TaskEvent]:
         """The finished tasks in order."""
 
 
