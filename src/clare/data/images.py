@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,14 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from clare.errors import DataError
 
 Pixels = npt.NDArray[np.uint8]
+
+
+class Part(NamedTuple):
+    """Images of one size, (N, C, H, W), with the positions of their classes in the alphabet."""
+
+    images: Pixels
+    labels: list[int]
+
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
