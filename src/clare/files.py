@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from clare.errors import RunError
+from clare.errors import ClareError, RunError
 from clare.sealed import digest_of, read_bytes
 
 RESTORE = "restore it from a copy, or remove the run's folder and run again"
@@ -106,14 +106,18 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[st
 
 
 def read_tensors(path: Path) -> "dict[str, Tensor]":
-    """Read all tensors of a safetensors file onto the CPU."""
+    """Read all tensors of a safetensors file of a run onto the CPU."""
+    return parse_tensors(path, read_bytes(path, RunError, RESTORE), RunError, RESTORE)
+
+
+def parse_tensors(path: Path, data: bytes, kind: type[ClareError], remedy: str) -> "dict[str, Tensor]":
+    """Return all tensors that a safetensors file with these bytes holds, on the CPU."""
     from safetensors.torch import load
 
-    data = read_bytes(path, RunError, RESTORE)
     try:
         tensors: dict[str, Tensor] = load(data)
     except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise RunError(f"{path} is no file of tensors ({error}); {RESTORE}") from error
+        raise kind(f"{path} is no file of tensors ({error}); {remedy}") from error
     return tensors
 
 

@@ -153,14 +153,15 @@ class ClassRegistry(Registry[type[C]]):
             raise SettingsError(f"'{given}' names no class; write it as {path or given.rstrip(':')}:Class")
         module = load_file(Path(path), f"which holds the {self.kind} '{given}'")
         if not hasattr(module, name):
-            found = [key for key, value in vars(module).items() if self._is_own(value, module)]
+            classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
+            found = [
+                key
+                for key, each in classes.items()
+                if issubclass(each, self.base) and each.__module__ == module.__name__
+            ]
             holds = f"it holds {', '.join(found)}" if found else f"it holds no {self.kind}"
             raise SettingsError(f"{path} has no class '{name}'{nearest(name, found)}; {holds}")
         return getattr(module, name)
-
-    def _is_own(self, value: object, module: ModuleType) -> bool:
-        """Tell whether a value is a class of this registry's kind that a module defines itself."""
-        return isinstance(value, type) and issubclass(value, self.base) and value.__module__ == module.__name__
 
     def _checked(self, item: object, where: str) -> type[C]:
         """Refuse what is not a whole class of the right kind, or has a name that is taken."""

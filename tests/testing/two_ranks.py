@@ -67,7 +67,7 @@ def main(preset: str, out: Path) -> None:
     """Run every experiment and write one file per rank, and the tensors of rank zero."""
     found = experiments(preset)
     ranks = Ranks(next(iter(found.values())).engine)
-    ranks.launch()
+    ranks.fabric.launch()
     report: dict[str, Any] = {"world_size": ranks.world_size}
     for label, experiment in found.items():
         taught = teach(experiment, ranks)

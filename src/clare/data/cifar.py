@@ -55,11 +55,6 @@ def _plain_dtype(name: str, *_flags: object) -> np.dtype[Any]:
     return np.dtype(name, copy=True)
 
 
-def _plain_bytes(text: str, _encoding: str) -> bytes:
-    """Undo how Python 3 writes bytes in old pickles, which is always as this text."""
-    return text.encode("latin1")
-
-
 class _PlainUnpickler(pickle.Unpickler):
     """Builds numbers, text, lists, dictionaries and arrays; refuses every other name, whatever it is."""
 
@@ -72,7 +67,8 @@ class _PlainUnpickler(pickle.Unpickler):
             ("numpy", "dtype"): _plain_dtype,
             ("numpy.core.multiarray", "_reconstruct"): rebuild_array,
             ("numpy._core.multiarray", "_reconstruct"): rebuild_array,
-            ("_codecs", "encode"): _plain_bytes,
+            # How Python 3 writes bytes in old pickles, always as this text.
+            ("_codecs", "encode"): lambda text, _encoding: text.encode("latin1"),
         }
         if (module_name, global_name) not in allowed:
             raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is not allowed")

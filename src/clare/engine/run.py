@@ -83,7 +83,7 @@ def _run_alone(experiment: Experiment, folder: Path, listener: Listener) -> None
 def start_ranks(settings: EngineSettings) -> Ranks:
     """Launch the processes of a run, on as many threads as it asks for."""
     ranks = Ranks(settings)
-    ranks.launch()
+    ranks.fabric.launch()
     if settings.threads:
         torch.set_num_threads(settings.threads)
     return ranks

@@ -17,7 +17,7 @@ def explain(preset: str, resolved: Mapping[str, Any], overrides: Iterable[str] =
     layers, asked = read_layers(preset), dict[str, Any]()
     for override in overrides:
         asked = merge(asked, parse_override(override))
-    told = {key: value for key, value in _told([*layers, Layer(COMMAND, asked)], str(resolved["method"]["name"]))}
+    told = dict(_told([*layers, Layer(COMMAND, asked)], str(resolved["method"]["name"])))
     for key, value in flat({name: part for name, part in resolved.items() if name != "overrides"}):
         said, origin = told.get(key, (value, DEFAULT))
         # A kind of head that all methods are told of is passed over by one that cannot have it.
