@@ -1,11 +1,12 @@
-"""One writer at a time in a model folder."""
+"""One writer at a time in a model folder, and no model that its first lesson was refused."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from clare.errors import ModelError
+from clare.errors import ClareError, ModelError
 from clare.locks import LOCK, holding
+from clare.model.folder import KEPT, MANIFEST, TENSORS, read_manifest
 
 
 @contextmanager
@@ -27,3 +28,33 @@ def writing(
         except OSError as error:
             raise ModelError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
         yield
+
+
+@contextmanager
+def no_model_without_lesson(folder: Path) -> Iterator[None]:
+    """Remove a model that was made within the block if it knows no classes when the block fails."""
+    missing = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
+    is_new = not (folder / MANIFEST).exists()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            # Another process may be teaching it by now; then it is a model.
+            with suppress(ClareError, OSError):
+                _remove_empty(folder)
+            with suppress(OSError):
+                for path in missing:
+                    path.rmdir()
+        raise
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a model that knows no classes."""
+    with writing(folder, wait=False):
+        if read_manifest(folder).state["classes"]:
+            return
+        # The manifest first: without it the rest counts as nothing.
+        (folder / MANIFEST).unlink()
+        for pattern in (TENSORS, KEPT):
+            for path in folder.glob(pattern):
+                path.unlink()
