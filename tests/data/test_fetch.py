@@ -26,7 +26,7 @@ from clare.errors import DataError
 from clare.hub import HubFile
 
 HUB_PATH = "/datasets/someone/pictures/resolve/main/omnibenchmark1k.tar.gz"
-HUB_FILE = HubFile("someone/pictures", "omnibenchmark1k.tar.gz", is_dataset=True)
+HUB_FILE = HubFile("someone/pictures", "omnibenchmark1k.tar.gz", kind="dataset")
 
 
 @pytest.fixture
