@@ -1,11 +1,11 @@
 """Write files so that a crash leaves either the old content or the new, never a part of it."""
 
-import contextlib
 import errno
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         _sync_folder(path.parent)
         _clear_leftovers(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise RunError(
             f"could not write {path}: {error.strerror or error}; {_remedy(error)}choose another folder"
@@ -71,6 +71,18 @@ def check_writable(folder: Path) -> None:
         raise RunError(
             f"could not write {folder}: {error.strerror or error}; {_remedy(error)}choose another folder"
         ) from None
+
+
+@contextmanager
+def no_empty_folder(folder: Path) -> Iterator[None]:
+    """Remove what of a folder and those above it was not there before the block and is empty after it."""
+    missing = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for path in missing:
+                path.rmdir()
 
 
 def _sync_folder(folder: Path) -> None:

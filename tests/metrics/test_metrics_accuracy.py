@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 
 from clare.metrics.accuracy import (
     FloatArray,
-    average_accuracy,
     backward_transfer,
-    final_accuracy,
     forgetting,
     forgotten,
     matrix_from_rows,
@@ -25,11 +23,6 @@ def matrices(draw: st.DrawFn) -> FloatArray:
     num_tasks = draw(st.integers(1, 6))
     share = st.floats(0, 1)
     return matrix_from_rows([draw(st.lists(share, min_size=task + 1, max_size=task + 1)) for task in range(num_tasks)])
-
-
-def test_average_is_the_plain_mean_and_final_the_last() -> None:
-    assert average_accuracy([0.9, 0.6, 0.3]) == pytest.approx(0.6)
-    assert final_accuracy([0.9, 0.6, 0.3]) == 0.3
 
 
 def test_forgetting_by_hand() -> None:

@@ -45,6 +45,11 @@ def test_every_figure_by_hand() -> None:
     }
 
 
+def test_average_is_the_plain_mean_and_final_the_last() -> None:
+    summary = summarise(Run(after([0.9, 0.9], [0.6, 0.6, 0.6], [0.3, 0.3, 0.3, 0.3], used=[None] * 3)))
+    assert (summary["average_accuracy"], summary["final_accuracy"]) == (0.6, 0.3)
+
+
 def test_values_have_six_digits() -> None:
     summary = summarise(Run(after([1 / 3, 2 / 3])))
     assert summary["average_accuracy"] == 0.333333

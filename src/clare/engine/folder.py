@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clare.engine.journal import Journal
 from clare.errors import RunError
-from clare.files import RESTORE, read_tensors, write_json, write_tensors
+from clare.files import RESTORE, no_empty_folder, read_tensors, write_json, write_tensors
 from clare.identity import flatten, identity
 from clare.locks import LOCK, holding
 from clare.methods.state import Snapshot
@@ -51,9 +51,7 @@ def working_alone(folder: Path) -> Iterator[None]:
         raise RunError(f"{holder} is at the run in {folder}; wait until it is done, or choose another --out")
 
     _check_is_folder(folder)
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    with ExitStack() as stack:
-        stack.callback(_remove_empty, missing)
+    with no_empty_folder(folder), ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(holding(folder / LOCK, refuse))
@@ -66,13 +64,6 @@ def _check_is_folder(path: Path) -> None:
     """Refuse a file in the place of a run's folder."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file and cannot hold a run; choose another --out")
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders, the inner ones first, as long as they are empty."""
-    with suppress(OSError):
-        for folder in folders:
-            folder.rmdir()
 
 
 class RunFolder(Journal):

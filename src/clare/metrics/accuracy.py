@@ -20,16 +20,6 @@ def matrix_from_rows(rows: Sequence[Sequence[float]]) -> FloatArray:
     return matrix
 
 
-def average_accuracy(seen: Sequence[float] | FloatArray) -> float:
-    """Plain mean of A_1 ... A_T, the accuracies over all seen classes after each task."""
-    return float(np.mean(seen))
-
-
-def final_accuracy(seen: Sequence[float] | FloatArray) -> float:
-    """A_T, the accuracy over all classes after the last task."""
-    return float(seen[-1])
-
-
 def forgotten(matrix: FloatArray) -> FloatArray:
     """For each task i before the last, max over t >= i of R[t, i], minus R[T, i]; leading axes are kept."""
     best: FloatArray = np.fmax.reduce(matrix, axis=-2)

@@ -24,7 +24,7 @@ from clare.methods.base import Method
 from clare.methods.state import Snapshot, restore, snapshot_of, structure_of
 from clare.model.checks import RESTORE, checked_history, checked_state
 from clare.registry import how_to_name, is_file_name, shown
-from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, read_json, seal
+from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, seal
 from clare.settings import build_settings
 from clare.upgrade import upgraded_method
 
@@ -166,7 +166,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise ModelError(f"{folder} holds no model: model.json is missing; give the folder that was saved")
-    values = read_json(path, ModelError, RESTORE)
+    values = parse_json(path, read_bytes(path, ModelError, RESTORE), ModelError, RESTORE)
     if not isinstance(values, dict) or "format" not in values:
         raise ModelError(f"{path} is not a model's manifest: it names no format; {RESTORE}")
     if values["format"] not in range(OLDEST_FORMAT, FORMAT + 1):

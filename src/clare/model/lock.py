@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from clare.errors import ClareError, ModelError
+from clare.files import no_empty_folder
 from clare.locks import LOCK, holding
 from clare.model.folder import KEPT, MANIFEST, TENSORS, read_manifest
 
@@ -33,19 +34,16 @@ def writing(
 @contextmanager
 def no_model_without_lesson(folder: Path) -> Iterator[None]:
     """Remove a model that was made within the block if it knows no classes when the block fails."""
-    missing = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
     is_new = not (folder / MANIFEST).exists()
-    try:
-        yield
-    except BaseException:
-        if is_new:
-            # Another process may be teaching it by now; then it is a model.
-            with suppress(ClareError, OSError):
-                _remove_empty(folder)
-            with suppress(OSError):
-                for path in missing:
-                    path.rmdir()
-        raise
+    with no_empty_folder(folder):
+        try:
+            yield
+        except BaseException:
+            if is_new:
+                # Another process may be teaching it by now; then it is a model.
+                with suppress(ClareError, OSError):
+                    _remove_empty(folder)
+            raise
 
 
 def _remove_empty(folder: Path) -> None:
