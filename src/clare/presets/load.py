@@ -204,15 +204,11 @@ def _parsed(text: str) -> dict[str, Any]:
         raise too_deep from None
     level: list[Any] = [values]
     for _ in range(MOST_LEVELS):
-        level = [part for each in level if isinstance(each, dict | list) for part in _parts(each)]
+        tables = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [part for table in tables for part in table]
     if level:
         raise too_deep
     return values
-
-
-def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
-    """Return what lies directly in a table or an array."""
-    return list(value.values()) if isinstance(value, dict) else value
 
 
 def parse_override(text: str) -> dict[str, Any]:
