@@ -106,9 +106,9 @@ def test_predictions_come_in_the_order_of_the_images(
 
 def test_stored_numbers_are_counted_without_the_backbone(tiny_backbone: Callable[..., Backbone]) -> None:
     method = SimpleCil(tiny_backbone(), SimpleCilSettings(), 0)
-    assert count_parameters(method) == {"stored": 0, "passes_per_image": 1}
+    assert count_parameters(method) == {"num_stored": 0, "passes_per_image": 1}
     method.head.append(torch.ones(2, 24))
-    assert count_parameters(method) == {"stored": 48, "passes_per_image": 1}
+    assert count_parameters(method) == {"num_stored": 48, "passes_per_image": 1}
 
 
 def test_the_record_agrees_with_the_predictions(tiny_preset: Path, tmp_path: Path) -> None:

@@ -186,17 +186,12 @@ def gpu_decoder(device: torch.device) -> Decoder:
             images: list[Tensor] = vision.decode_jpeg(encoded, mode=modes[channels], device=device)
             return images
 
-        decode([_tiny_jpeg()], 3)
+        grey = BytesIO()
+        Image.new("RGB", (16, 16), "grey").save(grey, "JPEG")
+        decode([grey.getvalue()], 3)
     except Exception as error:  # a missing operator, library or driver each fail in their own way
         raise SettingsError(
             f"`data.decode` is gpu, but torchvision cannot decode JPEG on {device} ({type(error).__name__}: "
             f"{str(error).splitlines()[0] if str(error) else 'no reason given'}); set it to cpu"
         ) from error
     return decode
-
-
-def _tiny_jpeg() -> bytes:
-    """Return a grey square as a file, to try a decoder on."""
-    buffer = BytesIO()
-    Image.new("RGB", (16, 16), "grey").save(buffer, "JPEG")
-    return buffer.getvalue()

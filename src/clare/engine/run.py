@@ -141,7 +141,7 @@ def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, 
     learnt = time.perf_counter() - started
     predicted, target, evaluated = evaluate(context, method, stream, index, kept)
     run.predictions(index, predicted, target)
-    capacity, parameters = capacity_of(method), count_parameters(method)
+    capacity = capacity_of(method)
     measured = TaskEvent(
         task=index,
         **accuracies(predicted, target, stream.task_of_class, index),
@@ -152,8 +152,7 @@ def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, 
         learn_seconds=round(learnt, 3),
         evaluate_seconds=round(evaluated, 3),
         peak_memory=peak_memory(context.ranks.device),
-        num_stored=parameters["stored"],
-        passes_per_image=parameters["passes_per_image"],
+        **count_parameters(method),
     )
     run.tell(measured)
     run.advance(snapshot_of(method))

@@ -6,7 +6,7 @@ from typing import Any
 from clare.presets.layers import Layer, flattened
 from clare.presets.load import parse_override, read_layers
 from clare.presets.write import flat
-from clare.settings import TAG, merge
+from clare.settings import TAG
 
 DEFAULT = "default"
 COMMAND = "command line"
@@ -14,9 +14,7 @@ COMMAND = "command line"
 
 def explain(preset: str, resolved: Mapping[str, Any], overrides: Iterable[str] = ()) -> Iterator[tuple[str, Any, str]]:
     """Yield key, value and deciding layer of every setting of a resolved experiment."""
-    layers, asked = read_layers(preset), dict[str, Any]()
-    for override in overrides:
-        asked = merge(asked, parse_override(override))
+    layers, asked = read_layers(preset), flattened(Layer(COMMAND, parse_override(text)) for text in overrides)
     told = dict(_told([*layers, Layer(COMMAND, asked)], str(resolved["method"]["name"])))
     for key, value in flat({name: part for name, part in resolved.items() if name != "overrides"}):
         said, origin = told.get(key, (value, DEFAULT))

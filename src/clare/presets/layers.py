@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from clare.errors import SettingsError
@@ -26,10 +27,7 @@ class Layer:
 
 def flattened(layers: Iterable[Layer]) -> dict[str, Any]:
     """Return the values of layers, each laid over those before it."""
-    values: dict[str, Any] = {}
-    for layer in layers:
-        values = merge(values, layer.values)
-    return values
+    return reduce(merge, (layer.values for layer in layers), {})
 
 
 def method_values(kind: type[Settings], shared: Sequence[Layer], own: Sequence[Layer]) -> dict[str, Any]:
