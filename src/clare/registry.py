@@ -4,7 +4,6 @@ A registry of classes also takes those of other packages, by entry point, and of
 `path/to/file.py:Class`. A name that was read, from a folder or a preset, never makes a file run.
 """
 
-import hashlib
 import importlib.util
 import os
 import re
@@ -19,6 +18,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from clare.errors import SettingsError, nearest
+from clare.sealed import digest_of
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -228,7 +228,7 @@ def load_file(path: Path, purpose: str) -> ModuleType:
     if not path.is_file():
         raise SettingsError(f"there is no file {path}, {purpose}; give its path from here")
     resolved = path.resolve()
-    name = f"{path.stem}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:12]}"
+    name = f"{path.stem}_{digest_of(str(resolved).encode())[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, resolved)

@@ -1,6 +1,5 @@
 """Image trees, root/{train,test}/<class>/*, from files to stores."""
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from clare.data.placement import Machine, Notice, Placement, allocate, choose_pl
 from clare.data.settings import DataSettings
 from clare.data.store import ImageStore, LabelledImages, num_store_bytes
 from clare.errors import DataError
+from clare.sealed import digest_of
 
 # A canvas this much larger than the mean image wastes most of the work on padding.
 MAX_PADDING = 4
@@ -121,7 +121,7 @@ class TreeReader:
         """Return the file for a part of this tree in this form; changed images are written to the same."""
         folder = cache_folder(self.settings.cache, os.environ)
         form = (str(files.folder.resolve()), self.settings.channels, self.settings.store_size, self.settings.decode)
-        short = hashlib.sha256(repr(form).encode()).hexdigest()[:12]
+        short = digest_of(repr(form).encode())[:12]
         return folder / f"{self.settings.dataset}-{files.folder.name}-{short}.pixels"
 
     def _fingerprint(self, files: Files) -> str:
