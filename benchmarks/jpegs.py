@@ -44,7 +44,7 @@ from clare.data.sources import DataSettings, load_dataset
 from clare.data.stream import Task
 from clare.data.transforms import Transforms, TransformSettings
 from clare.engine.context import Context, Silence
-from clare.engine.journal import NoJournal
+from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks, resolve_device
@@ -126,7 +126,7 @@ def measure_ours(plan: Plan, data: DataSettings, engine: EngineSettings) -> tupl
     dataset = load_dataset(data, this_machine(device))
     synchronise(device)
     loaded = time.perf_counter()
-    learn_task(context, method, Task(0, dataset.classes, dataset.train), NoJournal())
+    learn_task(context, method, Task(0, dataset.classes, dataset.train), Journal())
     synchronise(device)
     marks = [*clock.epochs, time.perf_counter()]
     assert clock.first_step is not None

@@ -10,7 +10,7 @@ from local_server import serve_files
 from clare.hub import SITE, HubError, HubFile, cache_folder, cached_file, download, file_size
 
 MODEL = HubFile("someone/model", "model.safetensors")
-PICTURES = HubFile("someone/pictures", "pictures.tar.gz", is_dataset=True)
+PICTURES = HubFile("someone/pictures", "pictures.tar.gz", kind="dataset")
 
 
 def test_addresses() -> None:

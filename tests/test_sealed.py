@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clare.errors import RunError
-from clare.sealed import SEAL, read_json, read_object, seal
+from clare.sealed import SEAL, read_object, seal
 
 VALUES = {"b": [1, 2.5, None, float("inf")], "a": {"ü": True, "x": "y\ud800"}}
 
@@ -54,11 +54,11 @@ def test_what_was_never_sealed_is_read(tmp_path: Path) -> None:
 def test_what_is_no_json_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(RunError, match=rf"a\.json {reason}.*; do it$"):
-        read_json(tmp_path / "a.json", RunError, "do it")
+        read_object(tmp_path / "a.json", RunError, "do it")
 
 
 def test_a_file_that_is_not_there_or_no_object_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"a\.json cannot be read \(No such file or directory\); do it$"):
-        read_json(tmp_path / "a.json", RunError, "do it")
+        read_object(tmp_path / "a.json", RunError, "do it")
     with pytest.raises(RunError, match=r"a\.json holds a list in place of an object; do it$"):
         read_object(written(tmp_path / "a.json", []), RunError, "do it")

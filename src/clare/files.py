@@ -1,17 +1,17 @@
 """Write files so that a crash leaves either the old content or the new, never a part of it."""
 
-import contextlib
 import errno
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from clare.errors import RunError
+from clare.errors import ClareError, RunError
 from clare.sealed import digest_of, read_bytes
 
 RESTORE = "restore it from a copy, or remove the run's folder and run again"
@@ -34,7 +34,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         _sync_folder(path.parent)
         _clear_leftovers(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise RunError(
             f"could not write {path}: {error.strerror or error}; {_remedy(error)}choose another folder"
@@ -73,6 +73,18 @@ def check_writable(folder: Path) -> None:
         ) from None
 
 
+@contextmanager
+def no_empty_folder(folder: Path) -> Iterator[None]:
+    """Remove what of a folder and those above it was not there before the block and is empty after it."""
+    missing = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for path in missing:
+                path.rmdir()
+
+
 def _sync_folder(folder: Path) -> None:
     """Make a rename durable; without this a power cut could bring the old name back."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -106,14 +118,18 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[st
 
 
 def read_tensors(path: Path) -> "dict[str, Tensor]":
-    """Read all tensors of a safetensors file onto the CPU."""
+    """Read all tensors of a safetensors file of a run onto the CPU."""
+    return parse_tensors(path, read_bytes(path, RunError, RESTORE), RunError, RESTORE)
+
+
+def parse_tensors(path: Path, data: bytes, kind: type[ClareError], remedy: str) -> "dict[str, Tensor]":
+    """Return all tensors that a safetensors file with these bytes holds, on the CPU."""
     from safetensors.torch import load
 
-    data = read_bytes(path, RunError, RESTORE)
     try:
         tensors: dict[str, Tensor] = load(data)
     except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise RunError(f"{path} is no file of tensors ({error}); {RESTORE}") from error
+        raise kind(f"{path} is no file of tensors ({error}); {remedy}") from error
     return tensors
 
 

@@ -5,7 +5,7 @@ The Hub's client is imported where it is asked, since most who name a file of th
 
 import errno
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 SITE = "https://huggingface.co"
 
@@ -19,22 +19,17 @@ class HubFile(NamedTuple):
 
     repository: str
     name: str
-    is_dataset: bool = False
+    kind: Literal["model", "dataset"] = "model"
 
     @property
     def page(self) -> str:
         """Where a person finds the repository."""
-        return f"{SITE}/{'datasets/' if self.is_dataset else ''}{self.repository}"
+        return f"{SITE}/{'datasets/' if self.kind == 'dataset' else ''}{self.repository}"
 
     @property
     def address(self) -> str:
         """Where a browser downloads the file."""
         return f"{self.page}/resolve/main/{self.name}"
-
-    @property
-    def kind(self) -> str:
-        """What the Hub calls this kind of repository."""
-        return "dataset" if self.is_dataset else "model"
 
 
 def cache_folder() -> Path:

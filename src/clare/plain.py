@@ -1,6 +1,7 @@
 """Text from elsewhere as it can be shown: without characters that steer a terminal or hide what is written."""
 
 import unicodedata
+from typing import Any
 
 STEERING = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Categories of characters that move the cursor, begin commands, or are halves of one."""
@@ -32,6 +33,15 @@ def markdown(text: str) -> str:
 def code(text: str) -> str:
     """Return a text as a span of code in Markdown, which nothing in it ends."""
     return f"`{' '.join(plain(text).split()).replace('`', chr(39))}`"
+
+
+def short(value: Any) -> str:
+    """Return a value in few words."""
+    try:
+        text = ascii(value)
+    except RecursionError:
+        return "values nested so deeply"
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _steers(character: str) -> bool:

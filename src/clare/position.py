@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from clare.errors import RunError
 from clare.files import RESTORE
+from clare.plain import short
 from clare.record import TaskEvent, events_in
 from clare.sealed import SEAL, digest_of, read_bytes, read_object, seal
 
@@ -87,7 +88,7 @@ def read_position(folder: Path) -> Position:
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"]))
-        raise RunError(f"{path} is damaged: {key} is {_short(problem['input'])}; {RESTORE}") from None
+        raise RunError(f"{path} is damaged: {key} is {short(problem['input'])}; {RESTORE}") from None
     if missing:
         raise RunError(f"{path} is damaged: it does not name {', '.join(missing)}; {RESTORE}")
     if checkpoint_files(position) != _expected_files(position) or position.task_bytes > position.record_bytes:
@@ -101,12 +102,6 @@ def _expected_files(position: OldPosition) -> list[str]:
     steps = [f"{task}-step-{step:02d}.safetensors" for step, name in enumerate(position.steps) if name]
     epochs = [f"{task}-step-{epoch.step:02d}-epoch-{epoch.epoch:04d}.safetensors"] if epoch else []
     return [*([f"{task}.safetensors"] if position.task else []), *steps, *epochs]
-
-
-def _short(value: Any) -> str:
-    """Return a value in few words."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def upgraded(folder: Path, position: Position) -> Position:

@@ -109,18 +109,14 @@ class TaskEvent(Event):
     new: Number = recorded("accuracy.new", "accuracy on the newest task's classes")
     first: Number = recorded("accuracy.first", "accuracy on the first task's classes")
     per_task: tuple[Number, ...] = recorded("accuracy.per_task", "accuracy on each task so far: a row of the matrix R")
-    capacity_used: Share | None = recorded(
-        "capacity.used", "share of the coordinates that tasks have claimed", default=None
-    )
+    capacity_used: Share | None = maybe("capacity.used", "share of the coordinates that tasks have claimed")
     num_claimed: Count | None = maybe("capacity.claimed", "coordinates that this task claimed")
     num_free: Count | None = maybe("capacity.free", "coordinates that no task has claimed")
     diagnosis: Mapping[str, Any] = recorded("diagnosis", "what the method says about itself", default={})
     learn_seconds: Seconds = recorded("seconds.learn", "how long learning the task took")
     evaluate_seconds: Seconds = recorded("seconds.evaluate", "how long evaluating took")
-    peak_memory: Count | None = recorded(
-        "memory.peak",
-        "the most bytes taken: by tensors on a GPU during the task, or by the process so far",
-        default=None,
+    peak_memory: Count | None = maybe(
+        "memory.peak", "the most bytes taken: by tensors on a GPU during the task, or by the process so far"
     )
     num_stored: Count | None = maybe("parameters.stored", "numbers kept beside the backbone, masks aside")
     passes_per_image: Count | None = maybe("parameters.passes_per_image", "passes through the backbone for one image")
@@ -169,15 +165,13 @@ def events_in(path: Path, record: bytes) -> Iterator[Event]:
     for number, line in enumerate(lines, start=1):
         try:
             values = json.loads(line)
-            damaged = not isinstance(values, dict)
         except (ValueError, RecursionError):
-            damaged = True
-        if not damaged:
-            kind = EVENTS.get(str(values.get("event")))
-            if kind is not None:
-                yield _event(kind, path, number, values)
-        elif damaged and number < len(lines):
-            raise RunError(f"line {number} of {path} is damaged; restore the file or repeat the run")
+            values = None
+        if not isinstance(values, dict):
+            if number < len(lines):
+                raise RunError(f"line {number} of {path} is damaged; {REPEAT}")
+        elif kind := EVENTS.get(str(values.get("event"))):
+            yield _event(kind, path, number, values)
 
 
 def _event(kind: type[Event], path: Path, number: int, values: dict[str, Any]) -> Event:

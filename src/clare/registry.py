@@ -4,7 +4,6 @@ A registry of classes also takes those of other packages, by entry point, and of
 `path/to/file.py:Class`. A name that was read, from a folder or a preset, never makes a file run.
 """
 
-import hashlib
 import importlib.util
 import os
 import re
@@ -19,6 +18,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from clare.errors import SettingsError, nearest
+from clare.sealed import digest_of
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -153,14 +153,15 @@ class ClassRegistry(Registry[type[C]]):
             raise SettingsError(f"'{given}' names no class; write it as {path or given.rstrip(':')}:Class")
         module = load_file(Path(path), f"which holds the {self.kind} '{given}'")
         if not hasattr(module, name):
-            found = [key for key, value in vars(module).items() if self._is_own(value, module)]
+            classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
+            found = [
+                key
+                for key, each in classes.items()
+                if issubclass(each, self.base) and each.__module__ == module.__name__
+            ]
             holds = f"it holds {', '.join(found)}" if found else f"it holds no {self.kind}"
             raise SettingsError(f"{path} has no class '{name}'{nearest(name, found)}; {holds}")
         return getattr(module, name)
-
-    def _is_own(self, value: object, module: ModuleType) -> bool:
-        """Tell whether a value is a class of this registry's kind that a module defines itself."""
-        return isinstance(value, type) and issubclass(value, self.base) and value.__module__ == module.__name__
 
     def _checked(self, item: object, where: str) -> type[C]:
         """Refuse what is not a whole class of the right kind, or has a name that is taken."""
@@ -227,7 +228,7 @@ def load_file(path: Path, purpose: str) -> ModuleType:
     if not path.is_file():
         raise SettingsError(f"there is no file {path}, {purpose}; give its path from here")
     resolved = path.resolve()
-    name = f"{path.stem}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:12]}"
+    name = f"{path.stem}_{digest_of(str(resolved).encode())[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, resolved)

@@ -36,11 +36,6 @@ def _digest_of_object(content: Mapping[str, Any]) -> str:
     return digest_of(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
-def read_json(path: Path, kind: type[ClareError], remedy: str) -> Any:
-    """Read a file of JSON, or say in one sentence why that cannot be done."""
-    return parse_json(path, read_bytes(path, kind, remedy), kind, remedy)
-
-
 def read_object(path: Path, kind: type[ClareError], remedy: str) -> dict[str, Any]:
     """Read a file that holds one JSON object, which is what was sealed if it was."""
     return parse_object(path, read_bytes(path, kind, remedy), kind, remedy)

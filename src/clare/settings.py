@@ -198,10 +198,8 @@ def _joined(kind: type[Settings], problems: list[ErrorDetails]) -> ErrorDetails:
 
 def _field(kind: type[Settings], path: list[str]) -> FieldInfo | None:
     """Follow a path of field names to the field that it ends with."""
-    for owner in _owners(kind, path[:-1]) if path else []:
-        if path[-1] in owner.model_fields:
-            return owner.model_fields[path[-1]]
-    return None
+    owners = _owners(kind, path[:-1]) if path else []
+    return next((owner.model_fields[path[-1]] for owner in owners if path[-1] in owner.model_fields), None)
 
 
 def _owners(kind: type[Settings], path: list[str]) -> list[type[Settings]]:

@@ -15,7 +15,7 @@ from measure_drift import Scene, described, main, set_up
 from torch import Tensor
 
 from clare.data.store import LabelledImages
-from clare.engine.passes import run_collect
+from clare.engine.passes import run_sweep
 from clare.engine.train import Place
 from clare.errors import ModelError, RunError
 from clare.heads.solved import SolvedHead
@@ -31,7 +31,7 @@ NUM_IMAGES = 500
 
 def view_of(scene: Scene, method: Aper, view: Callable[[Tensor], Tensor], images: LabelledImages) -> Tensor:
     """Return the features of all images as one view has them."""
-    return run_collect(scene.context, method, Collect("view", view), images, Place(0, 0))["values"]
+    return run_sweep(scene.context, method, Collect("view", view), images, Place(0, 0))["values"]
 
 
 def log_posteriors(scene: Scene, method: Aper, view: Callable[[Tensor], Tensor]) -> Tensor:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from clare.data import decode
 from clare.data.decode import (
-    Form,
     Room,
     append_all,
     decode_or_leave,
@@ -26,10 +25,19 @@ from clare.data.decode import (
     shrink_images,
 )
 from clare.data.images import decode_image, is_plain_jpeg, shrink_image
+from clare.data.settings import DataSettings
 from clare.errors import DataError, SettingsError
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-RGB = Form(channels=3, store_size=0, skip_bad_images=False)
+
+
+def form_of(channels: int, store_size: int, skip_bad_images: bool) -> DataSettings:
+    """Return what shall become of image files."""
+    values = {"channels": channels, "store_size": store_size, "skip_bad_images": skip_bad_images}
+    return DataSettings.model_validate({"dataset": "folder", **values})
+
+
+RGB = form_of(3, 0, False)
 ORIENTATION = 0x0112
 
 
@@ -108,7 +116,7 @@ def test_a_bad_file_is_raised_or_left_out(tmp_path: Path) -> None:
     for decoder in (None, FakeGpu()):
         with pytest.raises(DataError, match=r"b\.png"):
             list(read_images(paths, RGB, decoder))
-        sizes, skipped = append_all(read_images(paths, Form(3, 0, True), decoder), lambda image: None)
+        sizes, skipped = append_all(read_images(paths, form_of(3, 0, True), decoder), lambda image: None)
         assert skipped == [1]
         assert sizes.tolist() == [[5, 6], [30, 20]]
 
@@ -123,9 +131,9 @@ def test_nothing_appended_has_sizes_too() -> None:
 def test_headers_tell_the_room_that_images_take(tmp_path: Path, store_size: int) -> None:
     contents = {"a.png": encoded(picture(5, 90), "PNG"), "b.jpg": turned(6), "c.png": b"bad", "d.gif": b""}
     paths = write(tmp_path, contents)
-    images = [image for image in read_images(paths, Form(3, store_size, True)) if image is not None]
+    images = [image for image in read_images(paths, form_of(3, store_size, True)) if image is not None]
     longest = max(max(image.shape[1:]) for image in images)
-    assert measure(paths, Form(3, store_size, True)) == Room(sum(image.numel() for image in images), longest)
+    assert measure(paths, form_of(3, store_size, True)) == Room(sum(image.numel() for image in images), longest)
     assert measure(paths[2:], RGB) == Room(0, 0)
 
 
@@ -183,7 +191,7 @@ def test_files_come_to_the_gpu_in_groups(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(decode, "NUM_TOGETHER", 3)
     paths = write(tmp_path, {f"{n}.jpg": encoded(picture(20, 20 + n, n)) for n in range(7)})
     gpu = FakeGpu()
-    images = list(read_images(paths, Form(1, 16, False), gpu))
+    images = list(read_images(paths, form_of(1, 16, False), gpu))
     assert gpu.num_calls == [3, 3, 1]
     assert [tuple(image.shape) for image in images if image is not None] == [
         (1, 16, 16 * (20 + n) // 20) for n in range(7)
@@ -247,7 +255,7 @@ def test_the_gpu_decodes_as_pillow_within_a_few_levels(
     contents |= {"grey.jpg": encoded(picture(90, 90).convert("L")), "turned.jpg": turned(6)}
     contents |= {"progressive.jpg": encoded(picture(90, 99), progressive=True, subsampling=subsampling)}
     contents |= {"a.png": encoded(picture(99, 90), "PNG")}
-    form = Form(channels, store_size, False)
+    form = form_of(channels, store_size, False)
     paths = write(tmp_path, contents)
     for path, found, expected in zip(
         paths,
@@ -271,4 +279,4 @@ def test_a_damaged_jpeg_is_refused_with_a_gpu_as_without(tmp_path: Path) -> None
     gpu = gpu_decoder(torch.device("cuda", 0))
     with pytest.raises(DataError, match=r"cut\.jpg"):
         list(read_images(paths, RGB, gpu))
-    assert [image is None for image in read_images(paths, Form(3, 0, True), gpu)] == [False, True, False]
+    assert [image is None for image in read_images(paths, form_of(3, 0, True), gpu)] == [False, True, False]

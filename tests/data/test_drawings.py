@@ -9,5 +9,5 @@ from clare.data.settings import DRAWINGS
 @pytest.mark.parametrize("dataset", DRAWINGS)
 def test_drawings_are_counted_without_being_read(dataset: str) -> None:
     classes, train, test = read_drawings(dataset)
-    num_train, num_test = (len(images) * images.shape[1] for images in (train, test))
-    assert count_drawings(dataset) == (len(classes), num_train, num_test)
+    assert count_drawings(dataset) == (len(classes), len(train.images), len(test.images))
+    assert all(len(part.images) == len(part.labels) for part in (train, test))

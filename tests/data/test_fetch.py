@@ -19,14 +19,14 @@ from local_server import LocalServer, serve_files
 from torchvision.datasets import CIFAR100
 
 from clare.data.catalogue import CATALOGUE, Archive, Facts
-from clare.data.fetch import CifarArchive, Fetcher, published_cifar100
+from clare.data.fetch import Fetcher
 from clare.data.inventory import take_inventory
 from clare.data.settings import DataSettings
 from clare.errors import DataError
 from clare.hub import HubFile
 
 HUB_PATH = "/datasets/someone/pictures/resolve/main/omnibenchmark1k.tar.gz"
-HUB_FILE = HubFile("someone/pictures", "omnibenchmark1k.tar.gz", is_dataset=True)
+HUB_FILE = HubFile("someone/pictures", "omnibenchmark1k.tar.gz", kind="dataset")
 
 
 @pytest.fixture
@@ -60,12 +60,17 @@ def rendition(content: bytes, num_classes: int | None = 3) -> Facts:
     return replace(CATALOGUE["imagenet-r"], num_classes=num_classes, archive=archive)
 
 
-def cifar_fetcher(server: LocalServer, folder: Path, md5: str | None = None) -> Fetcher:
-    """Serve a small CIFAR-100 and return who fetches it from there."""
+def cifar(address: str, content: bytes, md5: str | None = None) -> Facts:
+    """Return facts of a CIFAR-100 whose archive is elsewhere."""
+    archive = Archive("cifar-100-python.tar.gz", address, md5 or md5_of(content), num_bytes=len(content))
+    return replace(CATALOGUE["cifar100"], archive=archive)
+
+
+def served_cifar(server: LocalServer, folder: Path, md5: str | None = None) -> Facts:
+    """Serve a small CIFAR-100 and return its facts."""
     content = pack_tar(write_cifar(folder / "cifar-100-python"), folder / "cifar.tar.gz")
     server.files["/cifar.tar.gz"] = content
-    url = f"{server.address}/cifar.tar.gz"
-    return Fetcher(cifar100=CifarArchive(url, "cifar-100-python.tar.gz", md5 or md5_of(content), len(content)))
+    return cifar(f"{server.address}/cifar.tar.gz", content, md5)
 
 
 def leftovers(root: Path) -> list[str]:
@@ -74,16 +79,17 @@ def leftovers(root: Path) -> list[str]:
 
 
 def test_the_published_archive_is_torchvisions() -> None:
-    source = published_cifar100()
-    assert (source.url, source.md5) == (CIFAR100.url, CIFAR100.tgz_md5)
-    assert source.url.endswith("/cifar-100-python.tar.gz")
+    archive = CATALOGUE["cifar100"].archive
+    assert archive is not None
+    assert (archive.address, archive.name, archive.md5) == (CIFAR100.url, CIFAR100.filename, CIFAR100.tgz_md5)
+    assert archive.where == CIFAR100.url
 
 
 def test_cifar100_is_fetched_checked_and_unpacked(server: LocalServer, tmp_path: Path) -> None:
-    fetcher = cifar_fetcher(server, tmp_path)
+    facts = served_cifar(server, tmp_path)
     root = tmp_path / "data"
     wanted = settings(root, "cifar100")
-    assert fetcher.fetch(wanted, CATALOGUE["cifar100"]) == root / "cifar-100-python"
+    assert Fetcher().fetch(wanted, facts) == root / "cifar-100-python"
     found = take_inventory(wanted)
     assert found is not None
     assert (found.num_classes, found.num_train, found.num_test) == (3, 6, 6)
@@ -91,47 +97,47 @@ def test_cifar100_is_fetched_checked_and_unpacked(server: LocalServer, tmp_path:
 
 
 def test_an_archive_that_lies_there_is_taken_instead_of_a_download(server: LocalServer, tmp_path: Path) -> None:
-    fetcher = cifar_fetcher(server, tmp_path)
+    facts = served_cifar(server, tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "cifar-100-python.tar.gz").write_bytes(server.files["/cifar.tar.gz"])
-    fetcher.fetch(settings(tmp_path / "data", "cifar100"), CATALOGUE["cifar100"])
+    Fetcher().fetch(settings(tmp_path / "data", "cifar100"), facts)
     assert server.requests == []
     assert leftovers(tmp_path / "data") == ["cifar-100-python", "cifar-100-python.tar.gz"]
 
 
 def test_a_wrong_cifar_archive_is_refused(server: LocalServer, tmp_path: Path) -> None:
-    fetcher = cifar_fetcher(server, tmp_path, md5="0" * 32)
+    facts = served_cifar(server, tmp_path, md5="0" * 32)
     with pytest.raises(DataError, match="archive of CIFAR-100 is not what was expected"):
-        fetcher.fetch(settings(tmp_path / "data", "cifar100"), CATALOGUE["cifar100"])
+        Fetcher().fetch(settings(tmp_path / "data", "cifar100"), facts)
     assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_a_cut_download_leaves_nothing_and_the_next_one_succeeds(server: LocalServer, tmp_path: Path) -> None:
-    fetcher = cifar_fetcher(server, tmp_path)
+    facts = served_cifar(server, tmp_path)
     wanted = settings(tmp_path / "data", "cifar100")
     server.cut["/cifar.tar.gz"] = 2
     with pytest.raises(DataError, match="cut short"):
-        fetcher.fetch(wanted, CATALOGUE["cifar100"])
+        Fetcher().fetch(wanted, facts)
     assert take_inventory(wanted) is None
-    fetcher.fetch(wanted, CATALOGUE["cifar100"])
+    Fetcher().fetch(wanted, facts)
     assert take_inventory(wanted) is not None
 
 
 def test_an_archive_with_something_else_in_it_is_refused(server: LocalServer, tmp_path: Path) -> None:
     content = pack_tar(write_tree(tmp_path / "other"), tmp_path / "other.tar.gz")
     server.files["/cifar.tar.gz"] = content
-    source = CifarArchive(f"{server.address}/cifar.tar.gz", "c.tar.gz", md5_of(content), len(content))
+    facts = cifar(f"{server.address}/cifar.tar.gz", content)
     with pytest.raises(DataError, match="'cifar-100-python' in it cannot be read"):
-        Fetcher(cifar100=source).fetch(settings(tmp_path / "data", "cifar100"), CATALOGUE["cifar100"])
+        Fetcher().fetch(settings(tmp_path / "data", "cifar100"), facts)
     assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_without_a_network_cifar100_says_which_file_to_put_where(tmp_path: Path) -> None:
-    source = CifarArchive(f"{unused_address()}/cifar.tar.gz", "cifar-100-python.tar.gz", "0" * 32, 10)
+    address = f"{unused_address()}/cifar.tar.gz"
     with pytest.raises(DataError) as caught:
-        Fetcher(cifar100=source).fetch(settings(tmp_path, "cifar100"), CATALOGUE["cifar100"])
+        Fetcher().fetch(settings(tmp_path, "cifar100"), cifar(address, b"0123456789"))
     message = str(caught.value)
-    assert source.url in message
+    assert address in message
     assert f"put it at '{tmp_path / 'cifar-100-python.tar.gz'}'" in message
     assert list(tmp_path.iterdir()) == []
 
@@ -177,9 +183,9 @@ def test_room_is_checked_before_anything_is_fetched(server: LocalServer, tmp_pat
         fetcher.fetch(settings(tmp_path / "data", "omnibenchmark1k"), omni())
     assert server.num_gets() == 0
     replace(fetcher, free_bytes=lambda path: 2 * size).fetch(settings(tmp_path / "data", "omnibenchmark1k"), omni())
-    cifar = replace(cifar_fetcher(server, tmp_path), free_bytes=lambda path: 186_999_999)
+    facts = served_cifar(server, tmp_path)
     with pytest.raises(DataError, match="needs 187 MB and 187 MB are free"):
-        cifar.fetch(settings(tmp_path / "data", "cifar100"), CATALOGUE["cifar100"])
+        Fetcher(free_bytes=lambda path: 186_999_999).fetch(settings(tmp_path / "data", "cifar100"), facts)
 
 
 def test_an_archive_from_a_browser_is_checked_and_unpacked(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from clare.data.resample import Kernel, crop_resize, resample_weights, to_levels, window_weights
+from clare.data.resample import Kernel, crop_resize, to_levels, window_weights
 from clare.data.store import Canvas, ImageStore
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
@@ -34,7 +34,8 @@ def pillow_crop_resize(pixels: torch.Tensor, box: list[int], out_size: int, kern
 
 def weights_of(start: int, length: int, out_size: int, in_size: int, kernel: Kernel) -> torch.Tensor:
     """Return the weights of one box."""
-    return resample_weights(torch.tensor([start]), torch.tensor([length]), out_size, in_size, kernel)[0]
+    first, num_pixels, full_size = torch.tensor([start]), torch.tensor([length]), torch.tensor(out_size)
+    return window_weights(first, num_pixels, full_size, torch.zeros_like(first), out_size, in_size, kernel)[0]
 
 
 def test_bilinear_weights_by_hand() -> None:

@@ -173,7 +173,7 @@ def test_an_old_run_gets_digests_with_its_next_commit(tmp_path: Path) -> None:
     run = RunFolder(folder, writes=True)
     run.inspect(preset)
     run.begin(preset, {})
-    run.commit_record()
+    run.commit()
     position = read_position(folder)
     assert sorted(position.files) == sorted({*files_of(RELEASED)} - {"record.jsonl", POSITION})
     assert (position.task, position.learner) == (2, "task-0002.safetensors")

@@ -10,7 +10,7 @@ from clare.backbones.vit import Backbone
 from clare.data.stream import Stream, Task
 from clare.engine.context import Context
 from clare.engine.evaluate import evaluate
-from clare.engine.journal import NoJournal
+from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.methods.base import Method, MethodSettings
 from clare.methods.finetune import FineTune
@@ -62,7 +62,7 @@ def diary(
         torch.manual_seed(global_seed)
         for index in range(tasks):
             task = Task(index, (f"{index} a", f"{index} b"), stream.tasks[0].train)
-            learn_task(context(seed=seed, train="affine"), method, task, NoJournal())
+            learn_task(context(seed=seed, train="affine"), method, task, Journal())
         return method
 
     return write
@@ -114,6 +114,6 @@ def test_the_callers_random_state_is_left_alone(
     torch.manual_seed(5)
     expected = torch.rand(8)
     torch.manual_seed(5)
-    learn_task(run, method, stream.tasks[0], NoJournal())
+    learn_task(run, method, stream.tasks[0], Journal())
     evaluate(run, method, stream, 0)
     assert torch.equal(torch.rand(8), expected)

@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context, Silence
 from clare.engine.evaluate import accuracies, count_parameters, evaluate
-from clare.engine.journal import NoJournal
+from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.engine.passes import predict_logits
 from clare.engine.run import run_experiment
@@ -45,6 +48,25 @@ def test_tasks_of_different_sizes_weigh_by_their_images() -> None:
     assert (result["seen"], result["per_task"]) == (0.9, [1.0, 0.0])
 
 
+def test_a_task_without_test_images_is_unknown() -> None:
+    task_of_class, target = torch.tensor([0, 1, 2]), torch.tensor([0, 2])
+    result = accuracies(torch.tensor([1, 2]), target, task_of_class, 2)
+    np.testing.assert_array_equal(result["per_task"], [0.0, np.nan, 1.0])
+    assert np.isnan(accuracies(target[:0], target[:0], task_of_class, 0)["seen"])
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40))
+def test_the_tasks_make_up_the_accuracy_over_all_seen_classes(answers: list[tuple[int, int]]) -> None:
+    task_of_class = torch.tensor([0, 0, 1, 1, 2, 2])
+    predicted, target = (torch.tensor(side) for side in zip(*answers, strict=True))
+    result = accuracies(predicted, target, task_of_class, 2)
+    num_images = np.bincount(task_of_class[target], minlength=3)
+    total = np.nansum(np.array(result["per_task"]) * num_images) / num_images.sum()
+    assert total == pytest.approx(result["seen"])
+    ends = (result["per_task"][0], result["per_task"][2])
+    assert (result["first"], result["new"]) == pytest.approx(ends, nan_ok=True)
+
+
 class ByBrightness(SimpleCil):
     """Answers with the class whose number is the image's brightness, so that every answer is known."""
 
@@ -72,7 +94,7 @@ def test_predictions_come_in_the_order_of_the_images(
     for task in stream.tasks:
         first = stream.num_seen(task.index) - len(task.classes)
         images[task.train.indices] = (task.train.labels + first + 3)[:, None].to(torch.uint8)
-        learn_task(run, method, task, NoJournal())
+        learn_task(run, method, task, Journal())
         predicted, target, _ = evaluate(run, method, stream, task.index)
         is_seen = labels < stream.num_seen(task.index)
         assert target.tolist() == labels[is_seen].tolist()
@@ -84,9 +106,9 @@ def test_predictions_come_in_the_order_of_the_images(
 
 def test_stored_numbers_are_counted_without_the_backbone(tiny_backbone: Callable[..., Backbone]) -> None:
     method = SimpleCil(tiny_backbone(), SimpleCilSettings(), 0)
-    assert count_parameters(method) == {"stored": 0, "passes_per_image": 1}
+    assert count_parameters(method) == {"num_stored": 0, "passes_per_image": 1}
     method.head.append(torch.ones(2, 24))
-    assert count_parameters(method) == {"stored": 48, "passes_per_image": 1}
+    assert count_parameters(method) == {"num_stored": 48, "passes_per_image": 1}
 
 
 def test_the_record_agrees_with_the_predictions(tiny_preset: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from clare.backbones.vit import Backbone
 from clare.data.stream import Stream, merge_tasks
 from clare.engine.context import Context, Silence
 from clare.engine.evaluate import evaluate
-from clare.engine.journal import NoJournal
+from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.engine.passes import FeatureCache, predict_logits
 from clare.methods.base import Method, bare_features
@@ -45,7 +45,7 @@ def test_collected_rows_come_in_the_images_order(
 ) -> None:
     task, run = tiny_stream().tasks[1], context(eval_batch_size=batch_size)
     method = Asking(tiny_backbone(), SimpleCilSettings(), 0)
-    learn_task(run, method, task, NoJournal())
+    learn_task(run, method, task, Journal())
     canvas = task.train.store.batch(task.train.indices)
     images = run.transforms.test(canvas)
     expected = torch.stack([images.mean((1, 2, 3)), images.std((1, 2, 3))], 1)
@@ -79,7 +79,7 @@ def test_rows_of_features_are_made_of_features_whoever_makes_them(
     task, run = tiny_stream().tasks[0], context()
     method = AskingFeatures(tiny_backbone(), SimpleCilSettings(), 0)
     method.is_own = is_own
-    learn_task(run, method, task, NoJournal())
+    learn_task(run, method, task, Journal())
     images = run.transforms.test(task.train.store.batch(task.train.indices))
     torch.testing.assert_close(method.answer, 2 * method.features(images))
 
@@ -132,7 +132,7 @@ def test_evaluation_computes_what_stays_the_same_once(
     stream, run, kept = tiny_stream(), context(eval_batch_size=5), FeatureCache()
     method = kind(tiny_backbone(), SimpleCilSettings(), 0)
     for task in stream.tasks:
-        learn_task(run, method, task, NoJournal())
+        learn_task(run, method, task, Journal())
         method.num_looked_at = 0
         predicted, target, _ = evaluate(run, method, stream, task.index, kept)
         # The new classes' images alone, in batches of 5 that are padded at the end.
@@ -179,5 +179,5 @@ def test_a_listener_hears_of_every_sweep(
 
     listener = Names()
     method = Asking(tiny_backbone(), SimpleCilSettings(), 0)
-    learn_task(context(listener=listener), method, tiny_stream().tasks[0], NoJournal())
+    learn_task(context(listener=listener), method, tiny_stream().tasks[0], Journal())
     assert listener.names == ["means", "sum", "statistics"]

@@ -15,7 +15,7 @@ from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine import capture
 from clare.engine.context import Context, Silence, program_mode
-from clare.engine.journal import NoJournal
+from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
@@ -85,7 +85,7 @@ def learnt(
     method = Clare(backbone, ClareSettings.model_validate({**SETTINGS, **settings}), 0).to(context.ranks.device)
     method.head.reserve(max(len(task.classes) for task in stream.tasks))
     for task in stream.tasks:
-        learn_task(context, method, task, NoJournal())
+        learn_task(context, method, task, Journal())
     return learnt_tensors(method), predict_logits(context, method, stream.test)
 
 
@@ -129,7 +129,7 @@ def test_a_loss_that_gets_more_room_is_recorded_anew(
     method = ClarePlus(tiny_backbone(), ClarePlusSettings.model_validate({**SETTINGS, "contrast": "seen"}), 0)
     prepare(method, None, 2)
     for task in tiny_stream(num_tasks=3).tasks:
-        learn_task(run, method, task, NoJournal())
+        learn_task(run, method, task, Journal())
     # There is no room for earlier rows at first, and then for four, which the third task fills.
     assert recordings.count("CapturedStep") == 4
 
@@ -237,7 +237,7 @@ def test_what_a_recorded_program_uses_stays_in_its_place(
     uses: list[dict[str, dict[str, int]]] = []
     for task in stream.tasks:
         losses.clear()
-        learn_task(run, method, task, NoJournal())
+        learn_task(run, method, task, Journal())
         programs: dict[str, Callable[[], Tensor]] = {}
         if not isinstance(method, GrowsFeatures):
             programs["features"] = lambda: method.features(images)
@@ -265,7 +265,7 @@ def test_what_is_recorded_can_be_compiled_whole(
     method = METHODS.get(name)(tiny_backbone(), make_experiment(str(tiny_preset), name).method_settings(), 0)
     prepare(method, len(stream.tasks), 2)
     for task in stream.tasks:
-        learn_task(run, method, task, NoJournal())
+        learn_task(run, method, task, Journal())
     torch._dynamo.reset()
     images = torch.randn(4, 1, 28, 28)
     traced = torch.compile(method.features, fullgraph=True, dynamic=False, backend="eager")
@@ -327,7 +327,7 @@ def test_what_one_method_recorded_does_not_answer_for_another(
     shared, stream, expected, found = context(compile="graph", eval_batch_size=32), tiny_stream(), [], []
     for seed in (0, 1):
         method = Clare(tiny_backbone(), ClareSettings.model_validate({**SETTINGS, "epochs": 1}), seed)
-        learn_task(context(compile="off"), method, stream.tasks[0], NoJournal())
+        learn_task(context(compile="off"), method, stream.tasks[0], Journal())
         expected.append(predict_logits(context(compile="off"), method, stream.test))
         found.append(predict_logits(shared, method, stream.test))
     torch.testing.assert_close(found, expected)

@@ -35,24 +35,24 @@ def experiment(tiny_preset: Path) -> Experiment:
 
 def before_commits(monkeypatch: pytest.MonkeyPatch, count: Callable[[], None]) -> None:
     """Count whenever the run is about to commit a position."""
-    original = RunFolder._commit
+    original = RunFolder.commit
 
     def commit(self: RunFolder, **changes: Any) -> None:
         count()
         original(self, **changes)
 
-    monkeypatch.setattr(RunFolder, "_commit", commit)
+    monkeypatch.setattr(RunFolder, "commit", commit)
 
 
 def after_commits(monkeypatch: pytest.MonkeyPatch, count: Callable[[], None]) -> None:
     """Count whenever the run has committed a position."""
-    original = RunFolder._commit
+    original = RunFolder.commit
 
     def commit(self: RunFolder, **changes: Any) -> None:
         original(self, **changes)
         count()
 
-    monkeypatch.setattr(RunFolder, "_commit", commit)
+    monkeypatch.setattr(RunFolder, "commit", commit)
 
 
 def before_syncs(monkeypatch: pytest.MonkeyPatch, count: Callable[[], None]) -> None:

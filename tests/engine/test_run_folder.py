@@ -53,7 +53,7 @@ def begin(path: Path, preset: dict[str, Any]) -> None:
     """Open a run and commit its first event."""
     run = take_up(path, preset)
     run.event("start")
-    run.commit_record()
+    run.commit()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -147,15 +147,15 @@ def test_a_run_cut_off_before_its_first_commit_may_begin_with_other_settings(mak
 def test_a_rank_that_does_not_write_writes_nothing(tmp_path: Path) -> None:
     run = opened(tmp_path / "run", writes=False)
     run.event("start")
-    run.commit_record()
+    run.commit()
     run.save_epoch(0, 1, {"x": torch.ones(2)})
     run.finish(0, {"x": torch.ones(2)})
     run.predictions(0, torch.ones(2), torch.ones(2))
     run.advance(Snapshot({}, {"x": torch.ones(2)}))
     run.rewind()
-    run.end()
+    run.commit(ended=True)
     assert not (tmp_path / "run").exists()
-    assert (run.next_task, run.has_ended) == (1, True)
+    assert (run.position.task, run.has_ended) == (1, True)
 
 
 def test_a_finished_run_does_nothing_again(make: Make, tmp_path: Path) -> None:
@@ -173,11 +173,11 @@ def test_a_finished_run_does_nothing_again(make: Make, tmp_path: Path) -> None:
 def test_what_was_recorded_after_the_last_commit_is_forgotten(tmp_path: Path) -> None:
     run = opened(tmp_path)
     run.event("start", text="über")
-    run.commit_record()
+    run.commit()
     run.event("phase", task=0)
     with (tmp_path / "record.jsonl").open("a") as record:
         record.write('{"event": "cut o')
-    assert not opened(tmp_path).is_new
+    assert opened(tmp_path).position.record_bytes > 0
     assert events(tmp_path) == [{"event": "start", "text": "über"}]
     opened(tmp_path).event("phase", task=1)
     assert events(tmp_path)[1:] == [{"event": "phase", "task": 1}]
@@ -186,7 +186,7 @@ def test_what_was_recorded_after_the_last_commit_is_forgotten(tmp_path: Path) ->
 def test_a_record_that_lost_its_end_is_refused(tmp_path: Path) -> None:
     run = opened(tmp_path)
     run.event("start")
-    run.commit_record()
+    run.commit()
     (tmp_path / "record.jsonl").write_text("")
     with pytest.raises(RunError, match=r"has 0 bytes where the checkpoint counts 19; restore the file"):
         opened(tmp_path)
@@ -215,7 +215,7 @@ def test_steps_and_epochs_come_back_until_the_task_is_done(tmp_path: Path) -> No
     again = opened(tmp_path)
     snapshot = again.snapshot()
     assert snapshot is not None
-    assert (again.next_task, snapshot.structure, snapshot.tensors["x"].item()) == (1, {"tasks": [["a"]]}, 4.0)
+    assert (again.position.task, snapshot.structure, snapshot.tensors["x"].item()) == (1, {"tasks": [["a"]]}, 4.0)
     assert again.finished(0) is None
     assert sorted(contents(tmp_path / "checkpoint")) == ["position.json", "task-0001.safetensors"]
 
@@ -223,7 +223,7 @@ def test_steps_and_epochs_come_back_until_the_task_is_done(tmp_path: Path) -> No
 def test_rewinding_goes_back_to_the_start_of_the_task(tmp_path: Path) -> None:
     run = opened(tmp_path)
     run.event("start")
-    run.commit_record()
+    run.commit()
     run.advance(Snapshot({}, {"x": torch.ones(1)}))
     before = contents(tmp_path)
     run.event("phase", task=1)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clare.data.stream import Task
 from clare.engine import train
-from clare.engine.journal import NoJournal
+from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.methods.clare import Clare, ClareSettings
 from clare.seeds import generator_at
@@ -131,7 +131,7 @@ def learnt(method: Clare, task: Task) -> Learnt:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(train, "drawn_batches", noted_batches)
         monkeypatch.setattr(method, "open_rows", noted_rows)
-        learn_task(world.tiny_context(), method, task, NoJournal())
+        learn_task(world.tiny_context(), method, task, Journal())
     claim = torch.zeros_like(method.ledger.free)
     claim[method.ledger.claim_of(task.index)[0]] = True
     return Learnt(epochs, rows[0], method.adapter.values.data.clone(), claim, method.head.rows.data.clone())

@@ -11,7 +11,7 @@ from clare.data.store import ImageStore
 from clare.data.stream import Stream
 from clare.data.transforms import TransformSettings
 from clare.engine.context import Context
-from clare.engine.journal import NoJournal
+from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.export.export_check import Pictures
 from clare.export.export_source import Source
@@ -42,7 +42,7 @@ def source_of(
     tasks = stream.tasks[:num_tasks]
     prepare(method, len(stream.tasks), max(len(task.classes) for task in tasks))
     for task in tasks:
-        learn_task(context, method, task, NoJournal())
+        learn_task(context, method, task, Journal())
     return facts(method, backbone, GREY)
 
 

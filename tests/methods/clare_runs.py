@@ -10,7 +10,7 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.data.stream import Task
 from clare.engine.context import Context
-from clare.engine.journal import NoJournal
+from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.methods._shared.adapted import AdaptedMethod
 from clare.methods.base import Method
@@ -38,7 +38,7 @@ def make_clare(backbone: Backbone, seed: int = 0, **changes: Any) -> Clare:
 def learn(context: Context, method: Method, tasks: Iterable[Task]) -> None:
     """Learn some tasks and keep no journal."""
     for task in tasks:
-        learn_task(context, method, task, NoJournal())
+        learn_task(context, method, task, Journal())
 
 
 def bits(tensor: Tensor) -> list[int]:

@@ -93,7 +93,7 @@ def test_the_record_holds_it_and_a_run_stopped_in_stage_two_tells_the_same(
         original(self, step, epoch, tensors)
         # The probe saves one epoch and the training two.
         if next(saves) == 2:
-            assert (self.next_task, step, epoch) == (0, 1, 1)
+            assert (self.position.task, step, epoch) == (0, 1, 1)
             raise Stop
 
     with monkeypatch.context() as patch:

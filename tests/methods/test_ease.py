@@ -115,7 +115,7 @@ def test_what_is_stored_grows_with_every_task(
             prototypes = 2 * num_tasks * (num_tasks + bare) * WIDTH
             rows = 2 * WIDTH + 1
             assert count_parameters(method) == {
-                "stored": num_tasks * NUM_COORDINATES + prototypes + rows,
+                "num_stored": num_tasks * NUM_COORDINATES + prototypes + rows,
                 "passes_per_image": num_tasks + bare,
             }
             before = snapshot_of(method)

@@ -155,7 +155,7 @@ def test_more_than_twenty_tasks_and_what_each_costs(
     stored = []
     for task in tiny_stream(num_tasks=23, num_train=4, num_test=1).tasks:
         learn(context(), method, [task])
-        stored.append(count_parameters(method)["stored"])
+        stored.append(count_parameters(method)["num_stored"])
     assert len(method.magnitudes) == 23
     # Factors of two parts in two blocks, one magnitude, and two rows.
     growth = 2 * 2 * (24 * 3 + 3 * 24) + 1 + 2 * 24

@@ -259,13 +259,13 @@ def test_a_run_with_growth_goes_on_after_stops_at_every_boundary(
 
 def stop_after_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop a run as soon as it has committed a position."""
-    original = RunFolder._commit
+    original = RunFolder.commit
 
     def commit(self: RunFolder, **changes: Any) -> None:
         original(self, **changes)
         raise Stop
 
-    monkeypatch.setattr(RunFolder, "_commit", commit)
+    monkeypatch.setattr(RunFolder, "commit", commit)
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,12 @@ from hypothesis import strategies as st
 
 from clare.metrics.accuracy import (
     FloatArray,
-    accuracy_matrix,
-    average_accuracy,
     backward_transfer,
-    final_accuracy,
     forgetting,
     forgotten,
     matrix_from_rows,
     mean_over_tasks,
     new_task_accuracy,
-    seen_accuracy,
 )
 
 MATRIX = matrix_from_rows([[0.9], [0.7, 0.8], [0.75, 0.5, 0.6]])
@@ -27,11 +23,6 @@ def matrices(draw: st.DrawFn) -> FloatArray:
     num_tasks = draw(st.integers(1, 6))
     share = st.floats(0, 1)
     return matrix_from_rows([draw(st.lists(share, min_size=task + 1, max_size=task + 1)) for task in range(num_tasks)])
-
-
-def test_average_is_the_plain_mean_and_final_the_last() -> None:
-    assert average_accuracy([0.9, 0.6, 0.3]) == pytest.approx(0.6)
-    assert final_accuracy([0.9, 0.6, 0.3]) == 0.3
 
 
 def test_forgetting_by_hand() -> None:
@@ -65,23 +56,10 @@ def test_a_single_task_forgets_nothing() -> None:
     assert backward_transfer(matrix_from_rows([[0.4]])) == 0
 
 
-def test_accuracy_matrix_by_hand() -> None:
-    task_of_class = np.array([0, 1, 1])
-    target = [np.array([0, 0]), np.array([0, 1, 0, 2, 2])]
-    predicted = [np.array([0, 1]), np.array([0, 1, 0, 1, 2])]
-    expected = np.array([[0.5, np.nan], [1.0, 2 / 3]])
-    np.testing.assert_allclose(accuracy_matrix(predicted, target, task_of_class), expected)
-    assert seen_accuracy(predicted[1], target[1]) == pytest.approx(0.8)
-
-
 def test_a_task_without_test_images_is_unknown_and_left_out() -> None:
-    task_of_class = np.array([0, 1, 2])
-    target = [np.array([0]), np.array([0]), np.array([0, 2])]
-    predicted = [np.array([0]), np.array([0]), np.array([1, 2])]
-    matrix = accuracy_matrix(predicted, target, task_of_class)
-    assert np.isnan(matrix[:, 1]).all()
+    matrix = matrix_from_rows([[1.0], [1.0, np.nan], [0.0, np.nan, 1.0]])
     assert forgetting(matrix) == 1.0
-    assert np.isnan(seen_accuracy(np.array([], dtype=np.int64), np.array([], dtype=np.int64)))
+    assert backward_transfer(matrix) == -1.0
 
 
 def test_mean_over_tasks_keeps_leading_axes_and_skips_unknown_values() -> None:
@@ -100,15 +78,3 @@ def test_a_stack_of_matrices_is_measured_one_by_one(stack: list[FloatArray]) -> 
     same_size = [matrix for matrix in stack if matrix.shape == stack[0].shape]
     together = mean_over_tasks(forgotten(np.stack(same_size)))
     np.testing.assert_allclose(together, [forgetting(matrix) for matrix in same_size])
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40))
-def test_rows_of_the_matrix_make_up_the_accuracy_over_all_seen_classes(answers: list[tuple[int, int]]) -> None:
-    task_of_class = np.array([0, 0, 1, 1, 2, 2])
-    predicted, target = (np.array(side) for side in zip(*answers, strict=True))
-    targets = [target[task_of_class[target] <= task] for task in range(3)]
-    answered = [predicted[task_of_class[target] <= task] for task in range(3)]
-    matrix = accuracy_matrix(answered, targets, task_of_class)
-    num_images = np.bincount(task_of_class[target], minlength=3)
-    total = np.nansum(matrix[2] * num_images) / num_images.sum()
-    assert total == pytest.approx(seen_accuracy(predicted, target))

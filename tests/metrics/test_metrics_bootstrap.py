@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from clare.engine.evaluate import accuracies
 from clare.errors import RunError
 from clare.metrics import bootstrap
-from clare.metrics.accuracy import IntArray, accuracy_matrix, average_accuracy, forgetting, seen_accuracy
+from clare.metrics.accuracy import IntArray, forgetting, matrix_from_rows
 from clare.metrics.bootstrap import (
     STATISTICS,
     Evaluations,
@@ -46,6 +48,13 @@ def noisy(seed: int, target: IntArray, skill: float) -> Evaluations:
     return evaluate(lambda task, images, truth: random.rand(len(images)) < skill, target)
 
 
+def plain_measures(run: Evaluations) -> list[dict[str, Any]]:
+    """Return the accuracies that a run records after each task."""
+    answers = zip(run.predicted, run.target, strict=True)
+    tensors = [tuple(map(torch.from_numpy, (*pair, TASK_OF_CLASS))) for pair in answers]
+    return [accuracies(*each, task) for task, each in enumerate(tensors)]
+
+
 def paired_interval(run: Evaluations, other: Evaluations, name: Statistic, **options: Any) -> Interval:
     """Compare two runs of one seed in one figure."""
     return paired_intervals([Pair(run, other, NAMES)], [name], **options)[name]
@@ -77,10 +86,11 @@ def test_always_right_against_always_wrong() -> None:
 def test_the_difference_is_that_of_the_plain_measures(target: IntArray) -> None:
     run_a, run_b = noisy(1, target, 0.8), noisy(2, target, 0.5)
     intervals = paired_intervals([Pair(run_a, run_b, NAMES)], list(STATISTICS), random=generator())
-    seen = [[seen_accuracy(*pair) for pair in zip(run.predicted, run.target, strict=True)] for run in (run_a, run_b)]
-    matrices = [accuracy_matrix(run.predicted, run.target, TASK_OF_CLASS) for run in (run_a, run_b)]
+    measured = [plain_measures(run) for run in (run_a, run_b)]
+    seen = [[each["seen"] for each in rows] for rows in measured]
+    matrices = [matrix_from_rows([each["per_task"] for each in rows]) for rows in measured]
     expected = {
-        "average_accuracy": average_accuracy(seen[0]) - average_accuracy(seen[1]),
+        "average_accuracy": np.mean(seen[0]) - np.mean(seen[1]),
         "final_accuracy": seen[0][-1] - seen[1][-1],
         "forgetting": forgetting(matrices[0]) - forgetting(matrices[1]),
     }

@@ -6,23 +6,33 @@ from dataclasses import dataclass
 import pytest
 
 from clare.metrics.summary import summarise
+from clare.record import TaskEvent
 
 
-@dataclass(frozen=True)
-class Task:
-    seen: float
-    per_task: Sequence[float]
-    capacity_used: float | None = None
-    seconds: float = 2.5
+def after(*rows: Sequence[float], used: Sequence[float | None] = (None, None)) -> list[TaskEvent]:
+    """Return what is recorded after tasks: the accuracy over all classes, and those on each task."""
+    return [
+        TaskEvent(
+            task=task,
+            seen=seen,
+            new=per_task[-1],
+            first=per_task[0],
+            per_task=tuple(per_task),
+            capacity_used=used[task],
+            learn_seconds=1.5,
+            evaluate_seconds=1.0,
+        )
+        for task, (seen, *per_task) in enumerate(rows)
+    ]
 
 
 @dataclass(frozen=True)
 class Run:
-    tasks: Sequence[Task]
+    tasks: Sequence[TaskEvent]
 
 
 def test_every_figure_by_hand() -> None:
-    summary = summarise(Run([Task(0.9, [0.9], 0.05), Task(0.65, [0.6, 0.7], 1 - 0.95**2)]))
+    summary = summarise(Run(after([0.9, 0.9], [0.65, 0.6, 0.7], used=[0.05, 1 - 0.95**2])))
     assert summary == {
         "average_accuracy": 0.775,
         "final_accuracy": 0.65,
@@ -35,8 +45,13 @@ def test_every_figure_by_hand() -> None:
     }
 
 
+def test_average_is_the_plain_mean_and_final_the_last() -> None:
+    summary = summarise(Run(after([0.9, 0.9], [0.6, 0.6, 0.6], [0.3, 0.3, 0.3, 0.3], used=[None] * 3)))
+    assert (summary["average_accuracy"], summary["final_accuracy"]) == (0.6, 0.3)
+
+
 def test_values_have_six_digits() -> None:
-    summary = summarise(Run([Task(1 / 3, [2 / 3])]))
+    summary = summarise(Run(after([1 / 3, 2 / 3])))
     assert summary["average_accuracy"] == 0.333333
     assert summary["accuracy_matrix"] == [[0.666667]]
     assert summary["capacity_used"] is None
@@ -50,6 +65,6 @@ def test_a_run_without_a_task_has_no_figures() -> None:
 
 
 def test_what_is_not_a_number_becomes_none() -> None:
-    summary = summarise(Run([Task(float("nan"), [float("nan")])]))
+    summary = summarise(Run(after([float("nan"), float("nan")])))
     assert summary["average_accuracy"] is None
     assert summary["accuracy_matrix"] == [[None]]

@@ -155,7 +155,7 @@ def test_damaged_tensors_are_noticed(saved: Path, tiny_backbone: MakeBackbone, p
 
 def test_missing_tensors_are_named(saved: Path, tiny_backbone: MakeBackbone) -> None:
     next(saved.glob("*.safetensors")).unlink()
-    with pytest.raises(ModelError, match=r"the tensors .*tensors-\w+\.safetensors cannot be read .*No such file"):
+    with pytest.raises(ModelError, match=r"tensors-\w+\.safetensors cannot be read \(No such file"):
         load_model(saved, tiny_backbone())
 
 

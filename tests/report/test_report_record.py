@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from fake_runs import write_run
 
+from clare.engine.evaluate import accuracies
 from clare.errors import RunError
-from clare.metrics.accuracy import accuracy_matrix
 from clare.metrics.summary import run_matrix
 from clare.report.record import find_runs, read_run
 
@@ -73,7 +74,9 @@ def test_the_head_of_a_run_of_before_is_named_as_it_would_be_today(tmp_path: Pat
 def test_the_predictions_agree_with_the_record(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"))
     each = run.evaluations
-    np.testing.assert_allclose(accuracy_matrix(each.predicted, each.target, each.task_of_class), run_matrix(run))
+    for task, (predicted, target) in enumerate(zip(each.predicted, each.target, strict=True)):
+        found = accuracies(*map(torch.as_tensor, (predicted, target, each.task_of_class)), task)
+        np.testing.assert_allclose(found["per_task"], run_matrix(run)[task, : task + 1])
 
 
 def test_a_run_may_be_cut_anywhere_after_its_start(tmp_path: Path) -> None:

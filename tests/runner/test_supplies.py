@@ -5,16 +5,17 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from data_worlds import md5_of, pack_tar, write_cifar, write_tree
 from huggingface_hub import constants
 from local_server import LocalServer, serve_files
-from torchvision.datasets import CIFAR100
 from typer.testing import CliRunner
 
 from clare.cli.main import app
+from clare.data.catalogue import CATALOGUE, Archive
 
 RANDOM = "backbone.weights=random"
 
@@ -124,8 +125,8 @@ def test_own_images_and_own_weights(tmp_path: Path) -> None:
 def test_cifar100_is_fetched_once(server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = pack_tar(write_cifar(tmp_path / "cifar-100-python"), tmp_path / "cifar.tar.gz")
     server.files["/cifar.tar.gz"] = content
-    monkeypatch.setattr(CIFAR100, "url", f"{server.address}/cifar.tar.gz")
-    monkeypatch.setattr(CIFAR100, "tgz_md5", md5_of(content))
+    archive = Archive("cifar-100-python.tar.gz", f"{server.address}/cifar.tar.gz", md5_of(content), num_bytes=1)
+    monkeypatch.setitem(CATALOGUE, "cifar100", replace(CATALOGUE["cifar100"], archive=archive))
     preset = write_preset(tmp_path, tmp_path / "data", "cifar100")
     assert "put it there" in run(preset, expected=1)
     for _ in range(2):

@@ -13,7 +13,7 @@ from clare.data.sources import load_dataset
 from clare.data.stream import make_stream
 from clare.engine.context import Context, Silence
 from clare.engine.evaluate import accuracies, evaluate
-from clare.engine.journal import NoJournal
+from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
@@ -52,7 +52,7 @@ def teach(experiment: Experiment, ranks: Ranks) -> Taught:
     method = METHODS.get(experiment.method_name)(backbone, experiment.method_settings(), experiment.seed)
     results = []
     for task in stream.tasks:
-        learn_task(context, method, task, NoJournal())
+        learn_task(context, method, task, Journal())
         predicted, target, _ = evaluate(context, method, stream, task.index)
         results.append(accuracies(predicted, target, stream.task_of_class, task.index))
     return Taught(method, results, predict_logits(context, method, stream.test))
@@ -67,7 +67,7 @@ def main(preset: str, out: Path) -> None:
     """Run every experiment and write one file per rank, and the tensors of rank zero."""
     found = experiments(preset)
     ranks = Ranks(next(iter(found.values())).engine)
-    ranks.launch()
+    ranks.fabric.launch()
     report: dict[str, Any] = {"world_size": ranks.world_size}
     for label, experiment in found.items():
         taught = teach(experiment, ranks)

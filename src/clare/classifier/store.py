@@ -12,9 +12,8 @@ from clare.classifier.parts import Parts
 from clare.errors import ModelError
 from clare.methods.state import Snapshot, restore
 from clare.model import folder as files
-from clare.model.beginning import no_model_without_lesson
 from clare.model.folder import Manifest
-from clare.model.lock import writing
+from clare.model.lock import no_model_without_lesson, writing
 
 Tensors = dict[str, Tensor]
 Change = dict[str, Any]

@@ -4,7 +4,6 @@ The file holds the pixels of all images, then a JSON index, then the length of t
 say what the file is. It is written under another name and renamed when whole, so whoever opens it sees all of it.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from clare.data.placement import Notice
 from clare.data.store import num_store_bytes
 from clare.errors import DataError
 from clare.locks import holding
+from clare.sealed import digest_of
 
 VERSION = 1
 MAGIC = b"CLAREPIX"
@@ -51,7 +51,7 @@ def cache_folder(asked: str, environment: Mapping[str, str]) -> Path:
 def fingerprint(root: Path, paths: Sequence[Path], form: Mapping[str, object]) -> str:
     """Return a hash of the files' names, sizes and times of change, and of what is made of them."""
     files = [[path.relative_to(root).as_posix(), *_size_and_time(path)] for path in paths]
-    return hashlib.sha256(json.dumps([VERSION, dict(form), files], sort_keys=True).encode()).hexdigest()
+    return digest_of(json.dumps([VERSION, dict(form), files], sort_keys=True).encode())
 
 
 def _size_and_time(path: Path) -> tuple[int, int]:

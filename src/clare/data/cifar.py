@@ -3,24 +3,17 @@
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from clare.data.images import Pixels
+from clare.data.images import Part
 from clare.errors import DataError
 
 FOLDER = "cifar-100-python"
 
 
-class CifarPart(NamedTuple):
-    """The training or the test images with the positions of their classes in the alphabet."""
-
-    images: Pixels
-    labels: list[int]
-
-
-def read_cifar100(folder: Path) -> tuple[tuple[str, ...], CifarPart, CifarPart]:
+def read_cifar100(folder: Path) -> tuple[tuple[str, ...], Part, Part]:
     """Return the class names in alphabetical order, the training and the test images."""
     names = _read(folder / "meta", "fine_label_names")[0]
     classes = tuple(sorted(names))
@@ -28,7 +21,7 @@ def read_cifar100(folder: Path) -> tuple[tuple[str, ...], CifarPart, CifarPart]:
     return classes, _read_part(folder / "train", place), _read_part(folder / "test", place)
 
 
-def _read_part(path: Path, place: list[int]) -> CifarPart:
+def _read_part(path: Path, place: list[int]) -> Part:
     """Return the images of one file as (N, 3, 32, 32) and the alphabetical positions of their classes."""
     data, labels = _read(path, "data", "fine_labels")
     images = np.asarray(data)
@@ -36,7 +29,7 @@ def _read_part(path: Path, place: list[int]) -> CifarPart:
         raise _broken(path, f"its images are {images.dtype} of shape {images.shape} for {len(labels)} labels")
     if not all(isinstance(label, int) and 0 <= label < len(place) for label in labels):
         raise _broken(path, f"it has a label outside 0..{len(place) - 1}")
-    return CifarPart(images.reshape(-1, 3, 32, 32), [place[label] for label in labels])
+    return Part(images.reshape(-1, 3, 32, 32), [place[label] for label in labels])
 
 
 def _read(path: Path, *keys: str) -> list[Any]:
@@ -62,11 +55,6 @@ def _plain_dtype(name: str, *_flags: object) -> np.dtype[Any]:
     return np.dtype(name, copy=True)
 
 
-def _plain_bytes(text: str, _encoding: str) -> bytes:
-    """Undo how Python 3 writes bytes in old pickles, which is always as this text."""
-    return text.encode("latin1")
-
-
 class _PlainUnpickler(pickle.Unpickler):
     """Builds numbers, text, lists, dictionaries and arrays; refuses every other name, whatever it is."""
 
@@ -79,7 +67,8 @@ class _PlainUnpickler(pickle.Unpickler):
             ("numpy", "dtype"): _plain_dtype,
             ("numpy.core.multiarray", "_reconstruct"): rebuild_array,
             ("numpy._core.multiarray", "_reconstruct"): rebuild_array,
-            ("_codecs", "encode"): _plain_bytes,
+            # How Python 3 writes bytes in old pickles, always as this text.
+            ("_codecs", "encode"): lambda text, _encoding: text.encode("latin1"),
         }
         if (module_name, global_name) not in allowed:
             raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which is not allowed")

@@ -1,13 +1,11 @@
 """Image files become uint8 tensors, in order and only a few at a time."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +13,10 @@ from PIL import Image
 from torch import Tensor
 
 from clare.data.images import decode_image, image_size, is_plain_jpeg, shrink_image, stored_size
+from clare.data.prefetch import map_ahead
 from clare.data.resample import apply_weights, to_levels, window_weights
+from clare.data.settings import DataSettings
 from clare.errors import DataError, SettingsError
-
-Given = TypeVar("Given")
-Made = TypeVar("Made")
 
 Decoder = Callable[[list[bytes], int], list[Tensor]]
 """(contents of JPEG files, channels) -> uint8 (channels, height, width) each; raises if it fails for one of them."""
@@ -29,15 +26,6 @@ NUM_TOGETHER = 64
 MAX_PADDED_PIXELS = 1 << 25
 
 
-@dataclass(frozen=True)
-class Form:
-    """What shall become of image files."""
-
-    channels: int
-    store_size: int
-    skip_bad_images: bool
-
-
 class Room(NamedTuple):
     """How much memory decoded images take, and the longest side of any."""
 
@@ -45,47 +33,23 @@ class Room(NamedTuple):
     longest_side: int
 
 
-class _File(NamedTuple):
-    """A file that was read; it has no content if that failed, or if its decoder reads it again."""
-
-    path: Path
-    content: bytes
-
-
-def read_images(paths: Sequence[Path], form: Form, decoder: Decoder | None = None) -> Iterator[Tensor | None]:
+def read_images(paths: Sequence[Path], form: DataSettings, decoder: Decoder | None = None) -> Iterator[Tensor | None]:
     """Yield each image as uint8 (channels, height, width), or nothing for one that is skipped."""
     with ThreadPoolExecutor() as pool:
         if decoder is None:
             yield from map_ahead(pool, lambda path: _read_image(path, form), paths, NUM_AHEAD)
             return
-        files = map_ahead(pool, _read_jpeg, paths, 2 * NUM_TOGETHER)
+        files = zip(paths, map_ahead(pool, _jpeg_in, paths, 2 * NUM_TOGETHER), strict=True)
         while group := list(islice(files, NUM_TOGETHER)):
             yield from _decode_group(group, form, decoder, pool)
 
 
-def measure(paths: Sequence[Path], form: Form) -> Room:
+def measure(paths: Sequence[Path], form: DataSettings) -> Room:
     """Return the room that images will take, as their headers tell; those that cannot be read take none."""
     with ThreadPoolExecutor() as pool:
         sizes = [stored_size(*size, form.store_size) for size in pool.map(image_size, paths) if size is not None]
     pixels = sum(height * width for height, width in sizes)
     return Room(form.channels * pixels, max((max(size) for size in sizes), default=0))
-
-
-def map_ahead(
-    pool: ThreadPoolExecutor, function: Callable[[Given], Made], items: Iterable[Given], num_ahead: int
-) -> Iterator[Made]:
-    """Yield the function's values in order; at most `num_ahead` of them are made before they are asked for."""
-    waiting: deque[Future[Made]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) == num_ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
 
 
 def append_all(images: Iterable[Tensor | None], append: Callable[[Tensor], object]) -> tuple[Tensor, list[int]]:
@@ -101,7 +65,7 @@ def append_all(images: Iterable[Tensor | None], append: Callable[[Tensor], objec
     return torch.tensor(sizes, dtype=torch.int64).view(-1, 2), skipped
 
 
-def _read_image(path: Path, form: Form) -> Tensor | None:
+def _read_image(path: Path, form: DataSettings) -> Tensor | None:
     """Read one image, or nothing where bad ones are to be skipped."""
     try:
         image = decode_image(path, form.channels)
@@ -112,26 +76,28 @@ def _read_image(path: Path, form: Form) -> Tensor | None:
     return torch.from_numpy(np.require(shrink_image(image, form.store_size), requirements=["C", "W"]))
 
 
-def _read_jpeg(path: Path) -> _File:
-    """Read a file that the GPU may be able to decode; others are left to Pillow."""
+def _jpeg_in(path: Path) -> bytes:
+    """Read a file that the GPU may be able to decode; of others, which are left to Pillow, nothing."""
     try:
         content = path.read_bytes()
     except OSError:
-        return _File(path, b"")
-    return _File(path, content if is_plain_jpeg(content) else b"")
+        return b""
+    return content if is_plain_jpeg(content) else b""
 
 
-def _decode_group(files: list[_File], form: Form, decoder: Decoder, pool: ThreadPoolExecutor) -> list[Tensor | None]:
+def _decode_group(
+    files: list[tuple[Path, bytes]], form: DataSettings, decoder: Decoder, pool: ThreadPoolExecutor
+) -> list[Tensor | None]:
     """Decode what the decoder takes together, and what it does not by Pillow."""
     # Pillow's part is begun first: the two then work at the same time.
     by_pillow = {
-        place: pool.submit(_read_image, file.path, form) for place, file in enumerate(files) if not file.content
+        place: pool.submit(_read_image, path, form) for place, (path, content) in enumerate(files) if not content
     }
-    places = [place for place, file in enumerate(files) if file.content]
-    decoded = decode_or_leave([files[place].content for place in places], form.channels, decoder)
+    places = [place for place, (_, content) in enumerate(files) if content]
+    decoded = decode_or_leave([files[place][1] for place in places], form.channels, decoder)
     for place, image in zip(places, decoded, strict=True):
         if image is None:
-            by_pillow[place] = pool.submit(_read_image, files[place].path, form)
+            by_pillow[place] = pool.submit(_read_image, files[place][0], form)
     taken = [(place, image) for place, image in zip(places, decoded, strict=True) if image is not None]
     small = shrink_images([image for _, image in taken], form.store_size)
     found = {place: image for (place, _), image in zip(taken, small, strict=True)}
@@ -220,17 +186,12 @@ def gpu_decoder(device: torch.device) -> Decoder:
             images: list[Tensor] = vision.decode_jpeg(encoded, mode=modes[channels], device=device)
             return images
 
-        decode([_tiny_jpeg()], 3)
+        grey = BytesIO()
+        Image.new("RGB", (16, 16), "grey").save(grey, "JPEG")
+        decode([grey.getvalue()], 3)
     except Exception as error:  # a missing operator, library or driver each fail in their own way
         raise SettingsError(
             f"`data.decode` is gpu, but torchvision cannot decode JPEG on {device} ({type(error).__name__}: "
             f"{str(error).splitlines()[0] if str(error) else 'no reason given'}); set it to cpu"
         ) from error
     return decode
-
-
-def _tiny_jpeg() -> bytes:
-    """Return a grey square as a file, to try a decoder on."""
-    buffer = BytesIO()
-    Image.new("RGB", (16, 16), "grey").save(buffer, "JPEG")
-    return buffer.getvalue()

@@ -6,15 +6,15 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from clare.data.images import Pixels
+from clare.data.images import Part
 
 NUM_TRAIN_DRAWINGS = 80
 NUM_PRETRAIN_CLASSES = 145
 DRAWINGS_SEED = 1993
 
 
-def read_drawings(dataset: str) -> tuple[tuple[str, ...], Pixels, Pixels]:
-    """Return classes and drawings, (class, drawing, height, width): 145 classes to pretrain on or 200 to learn."""
+def read_drawings(dataset: str) -> tuple[tuple[str, ...], Part, Part]:
+    """Return classes, training and test drawings: 145 classes to pretrain on or 200 to learn."""
     with _open() as file:
         archive = np.load(file, allow_pickle=False)
         images, names = archive["images"], archive["classes"].tolist()
@@ -22,7 +22,11 @@ def read_drawings(dataset: str) -> tuple[tuple[str, ...], Pixels, Pixels]:
     is_pretrain = np.isin(np.arange(len(names)), pretrain)
     chosen = np.flatnonzero(is_pretrain if dataset == "quickdraw-pretrain" else ~is_pretrain)
     classes = tuple(names[place] for place in chosen)
-    return classes, images[chosen, :NUM_TRAIN_DRAWINGS], images[chosen, NUM_TRAIN_DRAWINGS:]
+    train, test = (
+        Part(part.reshape(-1, 1, *part.shape[2:]), np.repeat(np.arange(len(chosen)), part.shape[1]).tolist())
+        for part in np.split(images[chosen], [NUM_TRAIN_DRAWINGS], axis=1)
+    )
+    return classes, train, test
 
 
 def count_drawings(dataset: str) -> tuple[int, int, int]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from clare.data import cifar
 from clare.data.archives import BadArchive, Progress, find_tree, unpack
@@ -26,22 +25,6 @@ from clare.hub import HubError, download, file_size
 from clare.locks import holding
 
 
-class CifarArchive(NamedTuple):
-    """Where CIFAR-100's archive is, how to tell that it is the right one, and how large it is."""
-
-    url: str
-    name: str
-    md5: str
-    num_bytes: int
-
-
-def published_cifar100() -> CifarArchive:
-    """Return the archive that torchvision knows."""
-    from torchvision.datasets import CIFAR100
-
-    return CifarArchive(CIFAR100.url, CIFAR100.filename, CIFAR100.tgz_md5, 169_001_437)
-
-
 @dataclass(frozen=True)
 class Fetcher:
     """Fetches data sets; who knows better than the defaults where they are and how much room there is can say so."""
@@ -49,7 +32,6 @@ class Fetcher:
     progress: Progress = lambda what, done, total: None
     free_bytes: Callable[[Path], int] = free_space
     endpoint: str | None = None
-    cifar100: CifarArchive | None = None
 
     def fetch(self, settings: DataSettings, facts: Facts) -> Path:
         """Bring a data set that is not here to its folder, which is returned."""
@@ -61,10 +43,9 @@ class Fetcher:
         partial = target.parent / f".{settings.dataset}.partial"
         with _explained(target), _alone(partial):
             try:
-                if settings.dataset == "cifar100":
-                    found = self._get_cifar100(facts, target, partial)
-                else:
-                    found = self._get_tree(facts, target, partial)
+                unpack(self._archive(facts, target, partial), partial / "unpacked", self.progress)
+                is_cifar = settings.dataset == "cifar100"
+                found = (_cifar100_in if is_cifar else _tree_in)(partial / "unpacked", facts)
             except BadArchive as bad:
                 shutil.rmtree(partial)
                 raise DataError(
@@ -75,80 +56,72 @@ class Fetcher:
             shutil.rmtree(partial)
         return target
 
-    def _get_cifar100(self, facts: Facts, target: Path, partial: Path) -> Path:
-        """Return an unpacked CIFAR-100 below the partial folder."""
-        source = self.cifar100 or published_cifar100()
-        archive = target.parent / source.name
-        if archive.is_file():
-            check_space(target, facts.num_bytes or 0, self.free_bytes, DataError)
-            _check_md5(archive, source.md5)
-        else:
-            check_space(target, source.num_bytes + (facts.num_bytes or 0), self.free_bytes, DataError)
-            archive = self._download_cifar100(source, target, partial)
-        unpack(archive, partial / "unpacked", self.progress)
-        found = partial / "unpacked" / cifar.FOLDER
-        try:
-            cifar.read_cifar100(found)
-        except DataError as error:
-            raise BadArchive(f"'{cifar.FOLDER}' in it cannot be read") from error
-        return found
-
-    def _download_cifar100(self, source: CifarArchive, target: Path, partial: Path) -> Path:
-        """Download CIFAR-100's archive with torchvision, which compares its sum."""
-        from torchvision.datasets.utils import download_url
-
-        try:
-            download_url(source.url, partial, source.name, source.md5)
-        except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise
-            raise DataError(
-                f"CIFAR-100 could not be fetched from {source.url} ({error}); connect, or download it elsewhere and "
-                f"put it at '{target.parent / source.name}'"
-            ) from error
-        except RuntimeError as error:
-            raise BadArchive("its sum is wrong, or the download was cut short") from error
-        return partial / source.name
-
-    def _get_tree(self, facts: Facts, target: Path, partial: Path) -> Path:
-        """Return an unpacked image tree below the partial folder."""
-        if facts.archive is None:
+    def _archive(self, facts: Facts, target: Path, partial: Path) -> Path:
+        """Return the archive of a data set: what the user has downloaded, or what is fetched to the partial folder."""
+        if (archive := facts.archive) is None:
             raise DataError(f"nothing is known about where '{target}' comes from; put your images there")
-        archive = target.parent / facts.archive.name
-        if archive.is_file():
-            # Pictures do not shrink in an archive.
-            check_space(target, archive.stat().st_size, self.free_bytes, DataError)
-            if facts.archive.md5 is not None:
-                _check_md5(archive, facts.archive.md5)
-        else:
-            archive = self._download_archive(facts, facts.archive, target, partial)
-        unpack(archive, partial / "unpacked", self.progress)
-        found = find_tree(partial / "unpacked")
-        try:
-            num_classes = len(list_tree(found)[0].classes)
-        except DataError as error:
-            raise BadArchive(str(error).split(";")[0]) from error
-        if facts.num_classes not in (None, num_classes):
-            raise BadArchive(f"it has {num_classes} classes instead of {facts.num_classes}")
-        return found
-
-    def _download_archive(self, facts: Facts, archive: Archive, target: Path, partial: Path) -> Path:
-        """Download an archive from the Hub; one that is only behind a page for people is left to the user."""
         place = target.parent / archive.name
-        if archive.hub is None:
-            raise DataError(
-                f"{facts.title} cannot be fetched by a program; download {archive.name} from {archive.where}, "
-                f"put it at '{place}' and fetch again, which unpacks it"
-            )
+        if place.is_file():
+            # Pictures do not shrink in an archive.
+            check_space(target, max(place.stat().st_size, facts.num_bytes or 0), self.free_bytes, DataError)
+            if archive.md5 is not None:
+                _check_md5(place, archive.md5)
+            return place
         try:
-            # The archive and the images in it, which take about as much.
-            check_space(target, 2 * (file_size(archive.hub, self.endpoint) or 0), self.free_bytes, DataError)
-            return download(archive.hub, partial, self.endpoint)
+            if archive.hub is not None:
+                # The archive and the images in it, which take about as much.
+                check_space(target, 2 * (file_size(archive.hub, self.endpoint) or 0), self.free_bytes, DataError)
+                return download(archive.hub, partial, self.endpoint)
+            if archive.num_bytes is not None:
+                check_space(target, archive.num_bytes + (facts.num_bytes or 0), self.free_bytes, DataError)
+                return _downloaded(archive, partial)
         except HubError as reason:
+            address = archive.hub.address if archive.hub else archive.address
             raise DataError(
-                f"{facts.title} could not be fetched ({reason}); connect, or download {archive.hub.address} elsewhere "
+                f"{facts.title} could not be fetched ({reason}); connect, or download {address} elsewhere "
                 f"and put it at '{place}'"
             ) from reason
+        raise DataError(
+            f"{facts.title} cannot be fetched by a program; download {archive.name} from {archive.where}, "
+            f"put it at '{place}' and fetch again, which unpacks it"
+        )
+
+
+def _downloaded(archive: Archive, folder: Path) -> Path:
+    """Download an archive from its address with torchvision, which compares its sum."""
+    from torchvision.datasets.utils import download_url
+
+    try:
+        download_url(archive.address, folder, archive.name, archive.md5)
+    except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise
+        raise HubError(str(error)) from error
+    except RuntimeError as error:
+        raise BadArchive("its sum is wrong, or the download was cut short") from error
+    return folder / archive.name
+
+
+def _cifar100_in(folder: Path, facts: Facts) -> Path:
+    """Return CIFAR-100 in an unpacked archive."""
+    found = folder / cifar.FOLDER
+    try:
+        cifar.read_cifar100(found)
+    except DataError as error:
+        raise BadArchive(f"'{cifar.FOLDER}' in it cannot be read") from error
+    return found
+
+
+def _tree_in(folder: Path, facts: Facts) -> Path:
+    """Return the image tree in an unpacked archive, which must have as many classes as is known."""
+    found = find_tree(folder)
+    try:
+        num_classes = len(list_tree(found)[0].classes)
+    except DataError as error:
+        raise BadArchive(str(error).split(";")[0]) from error
+    if facts.num_classes not in (None, num_classes):
+        raise BadArchive(f"it has {num_classes} classes instead of {facts.num_classes}")
+    return found
 
 
 def _check_md5(archive: Path, expected: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,14 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from clare.errors import DataError
 
 Pixels = npt.NDArray[np.uint8]
+
+
+class Part(NamedTuple):
+    """Images of one size, (N, C, H, W), with the positions of their classes in the alphabet."""
+
+    images: Pixels
+    labels: list[int]
+
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
@@ -43,7 +52,9 @@ def decode_image(source: Path | bytes, channels: int, name: str = "") -> Pixels:
         raise DataError(f"an image cannot have {channels} channels here; ask for 1 (grey) or 3 (RGB)")
     shown = name or (str(source) if isinstance(source, Path) else "the image")
     try:
-        return to_pixels(_open(source.read_bytes() if isinstance(source, Path) else source), channels)
+        image = _opened(source.read_bytes() if isinstance(source, Path) else source)
+        image.load()
+        return to_pixels(image, channels)
     except Exception as error:  # decoders fail on damaged bytes with almost every kind of exception
         raise DataError(
             f"'{shown}' cannot be read as an image ({_reason(error)}); replace or remove it, or pass --skip-bad-images"
@@ -90,8 +101,7 @@ def image_size(path: Path) -> tuple[int, int] | None:
 def _size_of(content: bytes) -> tuple[int, int] | None:
     """Return height and width of an image of which the header is there."""
     try:
-        with quiet_pillow():
-            image = Image.open(BytesIO(content), formats=FORMATS)
+        image = _opened(content)
     except Exception:  # as for decoding, which will tell what is wrong
         return None
     return image.height, image.width
@@ -103,8 +113,7 @@ def is_plain_jpeg(content: bytes) -> bool:
     if not content.startswith(b"\xff\xd8") or not content.rstrip(b"\0").endswith(b"\xff\xd9"):
         return False
     try:
-        with quiet_pillow():
-            image = Image.open(BytesIO(content), formats=["JPEG"])
+        image = _opened(content, ("JPEG",))
     except Exception:  # as for decoding
         return False
     # Without its colour transform a file holds RGB as such, which decoders other than Pillow's take for YCbCr.
@@ -112,12 +121,10 @@ def is_plain_jpeg(content: bytes) -> bool:
     return image.format == "JPEG" and is_usual and _orientation(image) not in _UPRIGHT
 
 
-def _open(content: bytes) -> Image.Image:
-    """Open and decode an image of a known format."""
+def _opened(content: bytes, formats: tuple[str, ...] = FORMATS) -> Image.Image:
+    """Open an image of a known format; its pixels are decoded when they are asked for."""
     with quiet_pillow():
-        image: Image.Image = Image.open(BytesIO(content), formats=FORMATS)
-    image.load()
-    return image
+        return Image.open(BytesIO(content), formats=formats)
 
 
 def _orientation(image: Image.Image) -> object:

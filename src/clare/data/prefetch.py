@@ -1,52 +1,40 @@
-"""Work done ahead of its use by a background thread."""
+"""Work done ahead of its use by background threads."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from queue import SimpleQueue
-from threading import Event, Thread
-from typing import NamedTuple, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import cycle
+from typing import TypeVar
 
-Item = TypeVar("Item")
-Slot = TypeVar("Slot")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
-class _End(NamedTuple):
-    """The last thing that the thread says: all is done, or what went wrong."""
-
-    error: BaseException | None
+def map_ahead(
+    pool: ThreadPoolExecutor, function: Callable[[Given], Made], items: Iterable[Given], num_ahead: int
+) -> Iterator[Made]:
+    """Yield the function's values in order; at most `num_ahead` of them are made before they are asked for."""
+    waiting: deque[Future[Made]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) == num_ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def prefetched(
-    items: Iterable[Item], fill: Callable[[Item, Slot], object], slots: Sequence[Slot]
-) -> Iterator[tuple[Item, Slot]]:
+    items: Iterable[Given], fill: Callable[[Given, Made], object], slots: Sequence[Made]
+) -> Iterator[tuple[Given, Made]]:
     """Fill slots with items in order, in a background thread; each slot is lent until the next one is asked for."""
-    free: SimpleQueue[Slot | None] = SimpleQueue()
-    full: SimpleQueue[tuple[Item, Slot] | _End] = SimpleQueue()
-    is_over = Event()
-    for slot in slots:
-        free.put(slot)
 
-    def work() -> None:
-        error: BaseException | None = None
-        try:
-            for item in items:
-                slot = free.get()
-                if slot is None or is_over.is_set():
-                    break
-                fill(item, slot)
-                full.put((item, slot))
-        except BaseException as caught:
-            error = caught
-        full.put(_End(error))
+    def filled(lent: tuple[Given, Made]) -> tuple[Given, Made]:
+        fill(*lent)
+        return lent
 
-    thread = Thread(target=work, name="clare-prefetch", daemon=True)
-    thread.start()
-    try:
-        while not isinstance(got := full.get(), _End):
-            yield got
-            free.put(got[1])
-        if got.error is not None:
-            raise got.error
-    finally:
-        is_over.set()
-        free.put(None)
-        thread.join()
+    with ThreadPoolExecutor(1, "clare-prefetch") as pool:
+        yield from map_ahead(pool, filled, zip(items, cycle(slots), strict=False), len(slots))

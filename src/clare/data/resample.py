@@ -7,13 +7,6 @@ from clare.data.settings import Kernel as Kernel
 from clare.data.store import Canvas
 
 
-def resample_weights(start: Tensor, length: Tensor, out_size: int, in_size: int, kernel: Kernel) -> Tensor:
-    """Return (B, out_size, in_size) weights that resize the pixels [start, start + length) to `out_size` pixels."""
-    return window_weights(
-        start, length, length.new_full((), out_size), torch.zeros_like(start), out_size, in_size, kernel
-    )
-
-
 def window_weights(
     start: Tensor, length: Tensor, full_size: Tensor, offset: Tensor, out_size: int, in_size: int, kernel: Kernel
 ) -> Tensor:
@@ -36,8 +29,9 @@ def crop_resize(canvas: Canvas, boxes: Tensor, out_size: int, kernel: Kernel, fl
     """Resize the box (top, left, height, width) of each image to a square in 0..255, mirrored where `flip` is true."""
     top, left, height, width = boxes.to(canvas.pixels.device, non_blocking=True).unbind(dim=1)
     rows, columns = canvas.pixels.shape[2:]
-    weights_y = resample_weights(top, height, out_size, rows, kernel)
-    weights_x = resample_weights(left, width, out_size, columns, kernel)
+    full_size, start = height.new_full((), out_size), torch.zeros_like(top)
+    weights_y = window_weights(top, height, full_size, start, out_size, rows, kernel)
+    weights_x = window_weights(left, width, full_size, start, out_size, columns, kernel)
     mirrored = flip.to(weights_x.device, non_blocking=True)[:, None, None]
     return apply_weights(canvas.pixels, weights_y, torch.where(mirrored, weights_x.flip(1), weights_x))
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,7 +9,8 @@ import torch
 from clare.data import cifar
 from clare.data.drawings import read_drawings
 from clare.data.folders import list_tree
-from clare.data.images import Pixels, shrink_image
+from clare.data.images import Part, Pixels, shrink_image
+from clare.data.inventory import folder_of
 from clare.data.placement import Machine, choose_placement, place_images, this_machine
 from clare.data.settings import DATASETS, DRAWINGS, DataSettings
 from clare.data.store import ImageStore, LabelledImages
@@ -38,22 +38,20 @@ def load_dataset(
     machine = machine or this_machine(torch.device("cpu"))
     if settings.dataset in DRAWINGS:
         return _place(_load_drawings(settings), settings, machine, notice)
-    root = Path(settings.root).expanduser()
-    if settings.dataset == "cifar100":
-        if (root / cifar.FOLDER).is_dir():
-            return _place(_load_cifar100(root / cifar.FOLDER, settings), settings, machine, notice)
-        if not (root / "cifar100").is_dir():
+    folder = folder_of(settings)
+    if settings.dataset == "cifar100" and folder.name == cifar.FOLDER:
+        if not folder.is_dir():
             raise DataError(
-                f"CIFAR-100 is not under '{root}'; expected {cifar.FOLDER}/ with train, test and meta, which "
+                f"CIFAR-100 is not under '{folder.parent}'; expected {cifar.FOLDER}/ with train, test and meta, which "
                 "`clare data PRESET --fetch` fetches, or cifar100/{train,test}/<class>/*"
             )
-    tree = root if settings.dataset == "folder" else root / settings.dataset
-    if settings.dataset != "folder" and not tree.is_dir():
+        return _place(_labelled(settings, *cifar.read_cifar100(folder)), settings, machine, notice)
+    if settings.dataset != "folder" and not folder.is_dir():
         raise DataError(
-            f"there is no folder '{tree}', expected {tree}/{{train,test}}/<class>/<image>; `clare data PRESET` says "
-            "where it comes from, and --set data.root=FOLDER where it is"
+            f"there is no folder '{folder}', expected {folder}/{{train,test}}/<class>/<image>; `clare data PRESET` "
+            "says where it comes from, and --set data.root=FOLDER where it is"
         )
-    parts = list_tree(tree)
+    parts = list_tree(folder)
     (train, num_train_skipped), (test, num_test_skipped) = TreeReader(settings, machine, notice).read(parts)
     return Dataset(settings.dataset, parts[0].classes, train, test, num_train_skipped + num_test_skipped)
 
@@ -70,21 +68,12 @@ def _place(dataset: Dataset, settings: DataSettings, machine: Machine, notice: C
 
 def _load_drawings(settings: DataSettings) -> Dataset:
     """Bring the drawings that come with the package to the form that the settings ask for."""
-    classes, train, test = read_drawings(settings.dataset)
-    return Dataset(settings.dataset, classes, _drawings(train, settings), _drawings(test, settings))
+    return _labelled(settings, *read_drawings(settings.dataset))
 
 
-def _drawings(images: Pixels, settings: DataSettings) -> LabelledImages:
-    """Label drawings of shape (class, drawing, height, width) by their class."""
-    num_classes, num_drawings, height, width = images.shape
-    labels = np.repeat(np.arange(num_classes), num_drawings).tolist()
-    return _labelled_array(images.reshape(-1, 1, height, width), labels, settings)
-
-
-def _load_cifar100(folder: Path, settings: DataSettings) -> Dataset:
-    """Read CIFAR-100 from the files that its authors publish."""
-    classes, train, test = cifar.read_cifar100(folder)
-    return Dataset("cifar100", classes, train=_labelled_array(*train, settings), test=_labelled_array(*test, settings))
+def _labelled(settings: DataSettings, classes: tuple[str, ...], train: Part, test: Part) -> Dataset:
+    """Bring images that are read as a whole to the form that the settings ask for."""
+    return Dataset(settings.dataset, classes, _labelled_array(*train, settings), _labelled_array(*test, settings))
 
 
 def _labelled_array(images: Pixels, labels: list[int], settings: DataSettings) -> LabelledImages:

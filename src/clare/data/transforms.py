@@ -45,15 +45,14 @@ class Transforms:
             return self.test(canvas)
         draws = draws.to(device, non_blocking=True)
         flip = draws[:, -1] < settings.flip
-        if settings.train == "crop":
-            sizes = canvas.sizes.to(device, non_blocking=True)
-            boxes = crop_boxes(sizes, draws[:, :-1], settings.crop_scale, settings.crop_ratio)
-            images = crop_resize(canvas, boxes, settings.image_size, settings.train_kernel, flip)
-        else:
+        if settings.train == "affine":
             # What a map brings in from outside is black, so images are turned dark before they are moved.
             centred = self._darkened(to_levels(self._centred(canvas)))
-            images = move_pixels(centred, affine_maps(draws[:, :-1] * 2 - 1, flip, settings))
-            return self._scaled(to_levels(images))
+            return self._scaled(to_levels(move_pixels(centred, affine_maps(draws[:, :-1] * 2 - 1, flip, settings))))
+        boxes = crop_boxes(
+            canvas.sizes.to(device, non_blocking=True), draws[:, :-1], settings.crop_scale, settings.crop_ratio
+        )
+        images = crop_resize(canvas, boxes, settings.image_size, settings.train_kernel, flip)
         return self._scaled(self._darkened(to_levels(images)))
 
     def test(self, canvas: Canvas) -> Tensor:

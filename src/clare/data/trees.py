@@ -1,6 +1,5 @@
 """Image trees, root/{train,test}/<class>/*, from files to stores."""
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -8,12 +7,13 @@ import torch
 from torch import Tensor
 
 from clare.data.cache import Decoded, StaleCache, cache_folder, fingerprint, open_or_write, read_cache
-from clare.data.decode import Decoder, Form, Room, append_all, gpu_decoder, measure, read_images
+from clare.data.decode import Decoder, Room, append_all, gpu_decoder, measure, read_images
 from clare.data.folders import Files
 from clare.data.placement import Machine, Notice, Placement, allocate, choose_placement, place_images
 from clare.data.settings import DataSettings
 from clare.data.store import ImageStore, LabelledImages, num_store_bytes
 from clare.errors import DataError
+from clare.sealed import digest_of
 
 # A canvas this much larger than the mean image wastes most of the work on padding.
 MAX_PADDING = 4
@@ -53,7 +53,6 @@ class TreeReader:
 
     def __init__(self, settings: DataSettings, machine: Machine, notice: Notice) -> None:
         self.settings, self.machine, self.notice = settings, machine, notice
-        self.form = Form(settings.channels, settings.store_size, settings.skip_bad_images)
         self.decoder: Decoder | None = gpu_decoder(machine.device) if settings.decode == "gpu" else None
 
     def read(self, parts: tuple[Files, ...]) -> list[tuple[LabelledImages, int]]:
@@ -78,7 +77,7 @@ class TreeReader:
         """Return the room that a part will take; a file grows as it is written, and needs no guess."""
         if decoded is not None:
             return Room(len(decoded.flat), 0)
-        return Room(0, 0) if self.settings.store == "mapped" else measure(files.paths, self.form)
+        return Room(0, 0) if self.settings.store == "mapped" else measure(files.paths, self.settings)
 
     def _decode(self, files: Files, room: Room, placement: Placement) -> Decoded:
         """Decode the files of a part to where they are kept."""
@@ -86,16 +85,16 @@ class TreeReader:
             return open_or_write(
                 self._cache_path(files),
                 self._fingerprint(files),
-                self.form.channels,
-                lambda: read_images(files.paths, self.form, self.decoder),
+                self.settings.channels,
+                lambda: read_images(files.paths, self.settings, self.decoder),
                 self.notice,
             )
         # Images of different sizes end with a spare row, which is no longer than the longest side.
         flat = allocate(room.num_bytes + room.longest_side, placement, self.machine.device)
         filler = Filler(flat[: room.num_bytes], files.folder)
-        sizes, skipped = append_all(read_images(files.paths, self.form, self.decoder), filler.append)
+        sizes, skipped = append_all(read_images(files.paths, self.settings, self.decoder), filler.append)
         filler.flush()
-        return Decoded(flat[: num_store_bytes(sizes, self.form.channels)], sizes, skipped, is_mapped=False)
+        return Decoded(flat[: num_store_bytes(sizes, self.settings.channels)], sizes, skipped, is_mapped=False)
 
     def _labelled(self, files: Files, decoded: Decoded, placement: Placement) -> tuple[LabelledImages, int]:
         """Label the images of a part; refuse a class of which no image could be read."""
@@ -104,7 +103,7 @@ class TreeReader:
         for label in sorted(set(files.labels) - set(labels)):
             name = files.folder / files.classes[label]
             raise DataError(f"no image in '{name}' can be read; replace them or remove the class")
-        store = ImageStore(decoded.flat, decoded.sizes, self.form.channels, decoded.is_mapped)
+        store = ImageStore(decoded.flat, decoded.sizes, self.settings.channels, decoded.is_mapped)
         self._warn_of_padding(files, store)
         images = LabelledImages(store, torch.arange(len(store)), torch.tensor(labels, dtype=torch.int64))
         return place_images(images, placement, self.machine.device), len(skipped)
@@ -121,10 +120,11 @@ class TreeReader:
     def _cache_path(self, files: Files) -> Path:
         """Return the file for a part of this tree in this form; changed images are written to the same."""
         folder = cache_folder(self.settings.cache, os.environ)
-        form = (str(files.folder.resolve()), self.form.channels, self.form.store_size, self.settings.decode)
-        short = hashlib.sha256(repr(form).encode()).hexdigest()[:12]
+        form = (str(files.folder.resolve()), self.settings.channels, self.settings.store_size, self.settings.decode)
+        short = digest_of(repr(form).encode())[:12]
         return folder / f"{self.settings.dataset}-{files.folder.name}-{short}.pixels"
 
     def _fingerprint(self, files: Files) -> str:
         """Return the mark of the files as they are, and of the form that they are brought to."""
-        return fingerprint(files.folder, files.paths, {**vars(self.form), "decode": self.settings.decode})
+        form = self.settings.model_dump(include={"channels", "store_size", "skip_bad_images", "decode"})
+        return fingerprint(files.folder, files.paths, form)

@@ -32,8 +32,3 @@ def batches(order: Tensor, batch_size: int, rank: int, world_size: int) -> Itera
             weights = full.clone()
             weights[len(own) :] = 0
             yield Batch(torch.cat([own, padding]), weights, len(whole))
-
-
-def shuffled(num_samples: int, generator: torch.Generator) -> Tensor:
-    """Return the positions of all samples in random order."""
-    return torch.randperm(num_samples, generator=generator)

@@ -12,53 +12,39 @@ from clare.record import TaskEvent
 
 
 class Listener(Protocol):
-    """Someone who watches a run."""
+    """Someone who watches a run; who inherits from this may leave out what is of no interest."""
 
     def task(self, index: int, num_tasks: int, classes: tuple[str, ...]) -> None:
         """A task begins."""
+        return
 
     def step(self, name: str, num_epochs: int) -> None:
         """A phase or a pass begins."""
+        return
 
     def epoch(self, epoch: int, num_batches: int) -> None:
         """An epoch, or a sweep over the data, begins."""
+        return
 
     def batch(self) -> None:
         """A batch is done."""
+        return
 
     def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
         """An epoch of a phase is done, with this mean loss, at this learning rate."""
+        return
 
     def measured(self, task: TaskEvent) -> None:
         """A task is learnt, evaluated and committed; this is what the record has of it."""
+        return
 
     def notice(self, text: str) -> None:
         """Something the user should know."""
+        return
 
 
-class Silence:
+class Silence(Listener):
     """A listener that ignores everything."""
-
-    def task(self, index: int, num_tasks: int, classes: tuple[str, ...]) -> None:
-        """Ignore it."""
-
-    def step(self, name: str, num_epochs: int) -> None:
-        """Ignore it."""
-
-    def epoch(self, epoch: int, num_batches: int) -> None:
-        """Ignore it."""
-
-    def batch(self) -> None:
-        """Ignore it."""
-
-    def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
-        """Ignore it."""
-
-    def measured(self, task: TaskEvent) -> None:
-        """Ignore it."""
-
-    def notice(self, text: str) -> None:
-        """Ignore it."""
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 
 import torch
-from torch import Tensor
 
 from clare.data.store import LabelledImages
 from clare.engine.context import Context
-from clare.engine.journal import Journal, NoJournal
+from clare.engine.journal import Journal
 from clare.engine.passes import run_sweep
 from clare.engine.train import PhaseRun, Place, load_parameters
 from clare.errors import ModelError
@@ -27,7 +27,7 @@ class Driver:
         self, context: Context, method: Method, images: LabelledImages, task: int, journal: Journal | None = None
     ) -> None:
         self.context, self.method, self.images, self.task = context, method, images, task
-        self.journal = journal or NoJournal()
+        self.journal = journal or Journal()
 
     def run(self, steps: Learning, perform: Perform | None = None) -> int:
         """Advance steps to their end, and return how many there were; another `perform` may do or watch the work."""
@@ -85,16 +85,10 @@ class Driver:
         """Run a phase from its last saved epoch."""
         self.context.listener.step(phase.name, phase.epochs)
         run = PhaseRun(self.context, self.method, phase, self.images, place)
-        start_epoch = 0
-        saved = self.journal.epoch(place.step)
+        start_epoch, saved = self.journal.epoch(place.step) or (0, None)
         if saved is not None:
-            start_epoch = saved[0]
-            run.restore(saved[1])
-
-        def save_epoch(epoch: int, tensors: dict[str, Tensor]) -> None:
-            self.journal.save_epoch(place.step, epoch, tensors)
-
+            run.restore(saved)
         started = time.perf_counter()
-        losses = run.run(start_epoch, save_epoch)
+        losses = run.run(start_epoch, partial(self.journal.save_epoch, place.step))
         self.journal.phase_done(phase, losses, time.perf_counter() - started)
         self.journal.finish(place.step, run.parameters())

@@ -37,4 +37,4 @@ def accuracies(predicted: Tensor, target: Tensor, task_of_class: Tensor, task: i
 def count_parameters(method: Method) -> dict[str, int]:
     """Return how many numbers the method stores beside the backbone, and how often an image goes through that."""
     stored = sum(tensor.numel() for name, tensor in learnt_tensors(method).items() if tensor.dtype != torch.bool)
-    return {"stored": stored, "passes_per_image": passes_per_image(method)}
+    return {"num_stored": stored, "passes_per_image": passes_per_image(method)}

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clare.engine.journal import Journal
 from clare.errors import RunError
-from clare.files import RESTORE, read_tensors, write_json, write_tensors
+from clare.files import RESTORE, no_empty_folder, read_tensors, write_json, write_tensors
 from clare.identity import flatten, identity
 from clare.locks import LOCK, holding
 from clare.methods.state import Snapshot
@@ -51,9 +51,7 @@ def working_alone(folder: Path) -> Iterator[None]:
         raise RunError(f"{holder} is at the run in {folder}; wait until it is done, or choose another --out")
 
     _check_is_folder(folder)
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    with ExitStack() as stack:
-        stack.callback(_remove_empty, missing)
+    with no_empty_folder(folder), ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(holding(folder / LOCK, refuse))
@@ -66,13 +64,6 @@ def _check_is_folder(path: Path) -> None:
     """Refuse a file in the place of a run's folder."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file and cannot hold a run; choose another --out")
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders, the inner ones first, as long as they are empty."""
-    with suppress(OSError):
-        for folder in folders:
-            folder.rmdir()
 
 
 class RunFolder(Journal):
@@ -146,16 +137,6 @@ class RunFolder(Journal):
             raise RunError(f"could not write {self.path}: {error.strerror}; choose another --out") from error
         self._record = hashlib.sha256(committed_record(self.path, self.position))
 
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing of this run has been recorded."""
-        return self.position.record_bytes == 0
-
-    @property
-    def next_task(self) -> int:
-        """The task to be learnt next."""
-        return self.position.task
-
     def snapshot(self) -> Snapshot | None:
         """Return the learner as it was when the next task began, unless that is how it is made."""
         if self.position.learner is None:
@@ -183,21 +164,14 @@ class RunFolder(Journal):
 
     def predictions(self, task: int, predicted: Tensor, target: Tensor) -> None:
         """Keep what was predicted for every test image after a task."""
-        if self.writes:
-            tensors = {"predicted": predicted.int(), "target": target.int()}
-            self._write(predictions_file(task), tensors)
+        self._write(predictions_file(task), {"predicted": predicted.int(), "target": target.int()})
 
     def advance(self, snapshot: Snapshot) -> None:
         """Commit a finished task: the next one starts from this snapshot."""
-        task = self.next_task + 1
+        task = self.position.task + 1
         name = f"task-{task:04d}.safetensors"
-        if self.writes:
-            self._write(f"checkpoint/{name}", snapshot.tensors)
-        self._commit(task=task, learner=name, structure=snapshot.structure, steps=[], epoch=None)
-
-    def end(self) -> None:
-        """Commit the end of the run."""
-        self._commit(ended=True)
+        self._write(f"checkpoint/{name}", snapshot.tensors)
+        self.commit(task=task, learner=name, structure=snapshot.structure, steps=[], epoch=None)
 
     @property
     def has_ended(self) -> bool:
@@ -207,13 +181,9 @@ class RunFolder(Journal):
     def rewind(self) -> None:
         """Forget the steps of the current task and what was recorded of them."""
         start = self.position
-        self._commit(steps=[], epoch=None, record_bytes=start.task_bytes, record_digest=start.task_digest)
+        self.commit(steps=[], epoch=None, record_bytes=start.task_bytes, record_digest=start.task_digest)
         if self.writes:
             self._cut_record()
-
-    def commit_record(self) -> None:
-        """Make the events so far part of the state."""
-        self._commit()
 
     def finished(self, step: int) -> dict[str, Tensor] | None:
         """Return what a finished step of the current task left."""
@@ -224,10 +194,10 @@ class RunFolder(Journal):
 
     def finish(self, step: int, tensors: dict[str, Tensor]) -> None:
         """Commit a finished step of the current task."""
-        name = f"task-{self.next_task:04d}-step-{step:02d}.safetensors" if tensors else ""
-        if self.writes and tensors:
+        name = f"task-{self.position.task:04d}-step-{step:02d}.safetensors" if tensors else ""
+        if tensors:
             self._write(f"checkpoint/{name}", tensors)
-        self._commit(steps=[*self.position.steps, name], epoch=None)
+        self.commit(steps=[*self.position.steps, name], epoch=None)
 
     def epoch(self, step: int) -> tuple[int, dict[str, Tensor]] | None:
         """Return the epoch at which a step goes on, and its state."""
@@ -238,15 +208,14 @@ class RunFolder(Journal):
 
     def save_epoch(self, step: int, epoch: int, tensors: dict[str, Tensor]) -> None:
         """Commit the state from which an epoch starts."""
-        name = f"task-{self.next_task:04d}-step-{step:02d}-epoch-{epoch:04d}.safetensors"
-        if self.writes:
-            self._write(f"checkpoint/{name}", tensors)
-        self._commit(epoch=Epoch(step=step, epoch=epoch, file=name))
+        name = f"task-{self.position.task:04d}-step-{step:02d}-epoch-{epoch:04d}.safetensors"
+        self._write(f"checkpoint/{name}", tensors)
+        self.commit(epoch=Epoch(step=step, epoch=epoch, file=name))
 
     def phase_done(self, phase: Phase, losses: list[float], seconds: float) -> None:
         """Record a finished phase."""
         event = PhaseEvent(
-            task=self.next_task,
+            task=self.position.task,
             phase=phase.name,
             epochs=phase.epochs,
             num_trained=num_trained(phase),
@@ -257,14 +226,15 @@ class RunFolder(Journal):
 
     def notice(self, text: str) -> None:
         """Record a notice."""
-        self.tell(NoticeEvent(task=self.next_task, text=text))
+        self.tell(NoticeEvent(task=self.position.task, text=text))
 
     def _write(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Write tensors that count from the next commit on."""
-        self._digests[name] = write_tensors(self.path / name, tensors)
+        if self.writes:
+            self._digests[name] = write_tensors(self.path / name, tensors)
 
-    def _commit(self, **changes: Any) -> None:
-        """Move to a new position and remove the files it no longer names."""
+    def commit(self, **changes: Any) -> None:
+        """Move to a new position, with the events so far, and remove the files it no longer names."""
         if not self.writes:
             self.position = self.position.model_copy(update=changes)
             return
@@ -272,7 +242,11 @@ class RunFolder(Journal):
         position = self.position.model_copy(update={**recorded, **changes})
         named = checkpoint_files(position)
         digests = {**position.files, **self._digests}
-        position.files = {name: digests[name] for name in digests if _counts(name, named)}
+        # All files count but those in checkpoint/ that the position does not name.
+        counting = {f"checkpoint/{name}" for name in named}
+        position.files = {
+            name: digest for name, digest in digests.items() if name in counting or not name.startswith("checkpoint/")
+        }
         if not position.steps and not position.epoch:
             position.task_bytes, position.task_digest = position.record_bytes, position.record_digest
         write_json(self.path / POSITION, sealed_position(position))
@@ -293,9 +267,3 @@ def _naming(begun: dict[str, Any]) -> str:
     return (
         f"; to go on with that run, if you trust its file, {how_to_name('method', name)}" if is_file_name(name) else ""
     )
-
-
-def _counts(name: str, named: list[str]) -> bool:
-    """Tell whether a file of a run counts: all do but those in checkpoint/ that its position does not name."""
-    path = Path(name)
-    return path.parent != Path(POSITION).parent or path.name in named

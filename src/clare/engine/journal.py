@@ -6,7 +6,7 @@ from clare.steps import Phase
 
 
 class Journal:
-    """Finished steps of the current task and the last epoch of the step in progress."""
+    """Finished steps of the current task and the last epoch of the step in progress; this one keeps nothing."""
 
     def finished(self, step: int) -> dict[str, Tensor] | None:
         """Return what a finished step left, or nothing when it is not finished."""
@@ -25,7 +25,3 @@ class Journal:
 
     def notice(self, text: str) -> None:
         """Note something the user should know."""
-
-
-class NoJournal(Journal):
-    """A journal for learning in memory: nothing is kept, so nothing is ever finished."""

@@ -1,13 +1,13 @@
 """Sweeps without gradient: statistics of a task, one row for each image, and predictions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from clare.data.store import LabelledImages
 from clare.engine.context import Context
-from clare.engine.images import ImageSource, drawn_batches
+from clare.engine.images import Drawn, ImageSource, drawn_batches
 from clare.engine.train import Place
 from clare.errors import ModelError
 from clare.methods.base import Method
@@ -19,32 +19,16 @@ RowsOf = Callable[[Tensor, Tensor], Tensor]
 """(images, their positions) -> one row per image"""
 
 
-def run_pass(context: Context, method: Method, step: Pass, images: LabelledImages, place: Place) -> dict[str, Tensor]:
-    """Sweep once over the task's images and return the sums over batches and ranks."""
-    ranks, size = context.ranks, context.programs.sweep_size(method, len(images), context.settings.eval_batch_size)
-    source = _begin(context, method, images, step.view == "train", place)
-    order = torch.arange(len(images))
-    context.listener.epoch(0, -(-len(order) // size))
-    sums: dict[str, Tensor] = {}
-    for batch, inputs, labels in drawn_batches(source, order, size, ranks):
-        if step.of == "features":
-            inputs = _features(context, method, inputs)
-        with ranks.autocast():
-            parts = step.statistic(inputs, labels, batch.weights.to(inputs.device))
-        for name, part in parts.items():
-            sums[name] = sums[name] + part if name in sums else part
-        context.listener.batch()
-    for name in sorted(sums):
-        ranks.sum_(sums[name])
-    return sums
-
-
-def run_collect(
-    context: Context, method: Method, step: Collect, images: LabelledImages, place: Place
+def run_sweep(
+    context: Context, method: Method, step: Pass | Collect, images: LabelledImages, place: Place
 ) -> dict[str, Tensor]:
-    """Return a row for each of the task's images, and its label."""
-    source = _begin(context, method, images, step.view == "train", place)
-
+    """Run a step that looks at all images once; all that is random depends on the place alone."""
+    method.eval()
+    source = ImageSource(context, images, step.view == "train")
+    source.begin_epoch(generator_at(context.seed, place.task, place.step, "source"))
+    torch.manual_seed(derive_seed(context.seed, place.task, place.step, context.ranks.rank, "pass"))
+    if isinstance(step, Pass):
+        return _sums(context, method, step, source)
     # A function of the method itself that looks at images is recorded like its features.
     is_own = step.of == "images" and getattr(step.function, "__self__", None) is method
 
@@ -59,39 +43,41 @@ def run_collect(
     return {"values": sweep(context, method, source, rows_of), "labels": source.labels}
 
 
-def run_sweep(
-    context: Context, method: Method, step: Pass | Collect, images: LabelledImages, place: Place
-) -> dict[str, Tensor]:
-    """Run a step that looks at all images once."""
-    if isinstance(step, Pass):
-        return run_pass(context, method, step, images, place)
-    return run_collect(context, method, step, images, place)
+def _sums(context: Context, method: Method, step: Pass, source: ImageSource) -> dict[str, Tensor]:
+    """Return the sums of a statistic over batches and ranks."""
+    sums: dict[str, Tensor] = {}
+    for batch, inputs, labels in _batches(context, method, source):
+        if step.of == "features":
+            inputs = _features(context, method, inputs)
+        with context.ranks.autocast():
+            parts = step.statistic(inputs, labels, batch.weights.to(inputs.device))
+        for name, part in parts.items():
+            sums[name] = sums[name] + part if name in sums else part
+    for name in sorted(sums):
+        context.ranks.sum_(sums[name])
+    return sums
 
 
-def _begin(context: Context, method: Method, images: LabelledImages, augmented: bool, place: Place) -> ImageSource:
-    """Return the task's images, and let all that is random depend on the place alone."""
-    method.eval()
-    source = ImageSource(context, images, augmented)
-    source.begin_epoch(generator_at(context.seed, place.task, place.step, "source"))
-    torch.manual_seed(derive_seed(context.seed, place.task, place.step, context.ranks.rank, "pass"))
-    return source
+def _batches(context: Context, method: Method, source: ImageSource) -> Iterator[Drawn]:
+    """Yield the batches of a sweep over a source, and tell the listener of each that is done."""
+    size = context.programs.sweep_size(method, source.num_samples, context.settings.eval_batch_size)
+    context.listener.epoch(0, -(-source.num_samples // size))
+    for drawn in drawn_batches(source, torch.arange(source.num_samples), size, context.ranks):
+        yield drawn
+        context.listener.batch()
 
 
 def sweep(context: Context, method: Method, source: ImageSource, rows_of: RowsOf) -> Tensor:
     """Return a row for every image of a source, on every rank, in the images' order."""
-    ranks, num_images = context.ranks, source.num_samples
-    size = context.programs.sweep_size(method, num_images, context.settings.eval_batch_size)
-    context.listener.epoch(0, -(-num_images // size))
-    rows = torch.zeros(0)
-    for batch, inputs, _ in drawn_batches(source, torch.arange(num_images), size, ranks):
+    num_images, rows = source.num_samples, torch.zeros(0)
+    for batch, inputs, _ in _batches(context, method, source):
         part = rows_of(inputs, batch.positions)
         if not len(rows):
             dtype = torch.promote_types(part.dtype, torch.float32)
-            rows = torch.zeros(num_images + 1, *part.shape[1:], dtype=dtype, device=ranks.device)
+            rows = torch.zeros(num_images + 1, *part.shape[1:], dtype=dtype, device=context.ranks.device)
         # Padding repeats a real position; it is written to the spare last row, which is dropped.
         rows[torch.where(batch.weights > 0, batch.positions, num_images)] = part.to(rows.dtype)
-        context.listener.batch()
-    return ranks.sum_(rows[:-1])
+    return context.ranks.sum_(rows[:-1])
 
 
 @torch.no_grad()
@@ -173,11 +159,8 @@ class FeatureCache:
             self._widen(context, method, method, images)
         missing = positions[~self.is_known[positions]]
         if len(missing):
-
-            def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
-                return context.programs.forward(method, function, inputs)
-
-            new = sweep(context, method, ImageSource(context, images.select(missing), augmented=False), rows_of)
+            source = ImageSource(context, images.select(missing), augmented=False)
+            new = sweep(context, method, source, lambda inputs, _: context.programs.forward(method, function, inputs))
             if not len(self.rows):
                 self.rows = new.new_zeros(len(images), *new.shape[1:])
             self.rows[missing.to(new.device)] = new

@@ -43,10 +43,6 @@ class Ranks:
         """Whether there is no other process."""
         return self.num_devices * self.num_nodes == 1
 
-    def launch(self) -> None:
-        """Start the other processes, if there are any; each runs the same command."""
-        self.fabric.launch()
-
     @property
     def device(self) -> torch.device:
         """Where this process computes."""

@@ -70,20 +70,20 @@ def _run_alone(experiment: Experiment, folder: Path, listener: Listener) -> None
         run.begin(preset, environment(ranks))
         _take_up(run, method, stream, backbone, dataset.num_skipped)
         kept = FeatureCache()
-        for task in stream.tasks[run.next_task :]:
+        for task in stream.tasks[run.position.task :]:
             _one_task(context, run, method, stream, task.index, kept)
     if lacks_model and run.writes:
         save_model(folder / MODEL, method, backbone, transforms.settings)
     if not run.has_ended:
         run.tell(EndEvent(time=time.time()))
-        run.end()
+        run.commit(ended=True)
     ranks.barrier()
 
 
 def start_ranks(settings: EngineSettings) -> Ranks:
     """Launch the processes of a run, on as many threads as it asks for."""
     ranks = Ranks(settings)
-    ranks.launch()
+    ranks.fabric.launch()
     if settings.threads:
         torch.set_num_threads(settings.threads)
     return ranks
@@ -112,7 +112,7 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
     snapshot = run.snapshot()
     if snapshot is not None:
         restored(run.path, method, snapshot)
-    if run.is_new:
+    if run.position.record_bytes == 0:
         capacity = capacity_of(method)
         start = StartEvent(
             time=time.time(),
@@ -124,7 +124,7 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
             num_skipped=num_skipped,
         )
         run.tell(start)
-        run.commit_record()
+        run.commit()
 
 
 def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, index: int, kept: FeatureCache) -> None:
@@ -141,7 +141,7 @@ def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, 
     learnt = time.perf_counter() - started
     predicted, target, evaluated = evaluate(context, method, stream, index, kept)
     run.predictions(index, predicted, target)
-    capacity, parameters = capacity_of(method), count_parameters(method)
+    capacity = capacity_of(method)
     measured = TaskEvent(
         task=index,
         **accuracies(predicted, target, stream.task_of_class, index),
@@ -152,8 +152,7 @@ def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, 
         learn_seconds=round(learnt, 3),
         evaluate_seconds=round(evaluated, 3),
         peak_memory=peak_memory(context.ranks.device),
-        num_stored=parameters["stored"],
-        passes_per_image=parameters["passes_per_image"],
+        **count_parameters(method),
     )
     run.tell(measured)
     run.advance(snapshot_of(method))

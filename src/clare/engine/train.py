@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from clare.data.store import LabelledImages
-from clare.engine.batches import shuffled
 from clare.engine.context import Context
 from clare.engine.images import ImageSource, drawn_batches
 from clare.engine.optim import rate_at
@@ -58,7 +57,7 @@ class PhaseRun:
         context, phase, ranks = self.context, self.phase, self.context.ranks
         place = (self.place.task, self.place.step, epoch)
         self.source.begin_epoch(generator_at(context.seed, *place, "source"))
-        order = shuffled(self.source.num_samples, generator_at(context.seed, *place, "order"))
+        order = torch.randperm(self.source.num_samples, generator=generator_at(context.seed, *place, "order"))
         torch.manual_seed(derive_seed(context.seed, *place, ranks.rank, "dropout"))
         optimizer = phase.optimizer
         num_batches = -(-len(order) // phase.batch_size)

@@ -1,13 +1,14 @@
-"""The model card that goes with an export."""
+"""The model card that goes with an export: card.md, with how the files are used from use_onnx.md or use_timm.md."""
 
 import json
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from clare.export.export_check import Agreement
 from clare.export.export_source import Source
-from clare.model.records import Change
+from clare.model.records import Change, standing
 from clare.plain import code, markdown
 from clare.version import __version__
 
@@ -18,40 +19,48 @@ NUM_LISTED = 5
 
 def card_text(title: str, source: Source, usage: str, agreement: Agreement) -> str:
     """Return the card as Markdown."""
-    parts = [
-        f"{MARK}\n# {markdown(title)}",
-        _summary(source),
-        f"## Use\n\n{usage}",
-        f"## Classes\n\n{_class_table(source)}",
-        f"## Backbone\n\n{_backbone(source)}",
-        f"## Method\n\n{_method(source)}",
-        f"## Accuracy\n\n{_reports(source.history)}",
-        f"## Check\n\n{_sentence(agreement)}",
-        f"## Limits\n\n{_limits(source)}",
-    ]
-    return "\n\n".join(parts) + "\n"
+    method, num_tasks = source.method, len({line.task for line in source.classes})
+    weights, licence = _weights(source)
+    drawings = "\n- It knows drawings of one style only: thin strokes on an even ground that fill the frame."
+    return _filled(
+        "card.md",
+        title=markdown(title),
+        num_classes=len(source.classes),
+        num_tasks=num_tasks,
+        tasks="task" if num_tasks == 1 else "tasks",
+        method=code(method.name),
+        backbone=code(source.backbone_name),
+        version=__version__,
+        usage=usage,
+        classes="\n".join(
+            f"| {index} | {markdown(line.name)} | {line.task} | {markdown(line.taught_at) or 'unknown date'} | "
+            f"{line.num_images or 'unknown number'} |"
+            for index, line in enumerate(source.classes)
+        ),
+        weights=weights,
+        fingerprint=source.backbone.fingerprint,
+        licence=licence,
+        summary=method.summary,
+        seed=method.seed,
+        settings=json.dumps(method.settings.model_dump(mode="json"), indent=2),
+        reports=_reports(source.history),
+        check=_sentence(agreement),
+        unknown=_unknown(source),
+        scale=source.scale,
+        fitted=_fitted(source),
+        style=drawings if source.is_drawing_model else "",
+    )
 
 
 def onnx_usage(source: Source, file: str) -> str:
     """Return how the ONNX file is used in a few lines."""
-    mode, axes = ("RGB", ".transpose(2, 0, 1)[None]") if source.backbone.channels == 3 else ("L", "[None, None]")
-    return f"""```python
-import json, numpy as np, onnxruntime
-from PIL import Image, ImageOps
-session = onnxruntime.InferenceSession("{file}")
-classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
-picture = {_fitted(source, mode)}
-images = (np.asarray(picture, np.float32) / 255){axes}
-print(classes[session.run(["probabilities"], {{"images": images}})[0].argmax()])
-```
-
-{_inputs(source)} Normalisation is inside the model. Outputs: `logits` and `probabilities`, both (N, \
-{len(source.classes)}), in the order of the classes below."""
+    axes = ".transpose(2, 0, 1)[None]" if source.backbone.channels == 3 else "[None, None]"
+    return _usage("use_onnx.md", source, axes=axes, file=file, num_classes=len(source.classes))
 
 
 def timm_usage(source: Source, config: Mapping[str, Any]) -> str:
     """Return how the loader is used in a few lines."""
-    mode, axes = ("RGB", ".permute(2, 0, 1)[None]") if source.backbone.channels == 3 else ("L", "[None, None]")
+    axes = ".permute(2, 0, 1)[None]" if source.backbone.channels == 3 else "[None, None]"
     file = config["backbone"]["file"]
     if file is None:
         weights = f"timm fetches the weights of {code(source.backbone_name)}."
@@ -59,87 +68,50 @@ def timm_usage(source: Source, config: Mapping[str, Any]) -> str:
         weights = "The backbone's weights lie beside it."
     else:
         weights = f"Put the backbone's weights, {code(file)}, beside it, or name the file: `load(weights=...)`."
-    return f"""```python
-import numpy as np, torch
-from PIL import Image, ImageOps
-from load import load
-model, classes = load()
-picture = {_fitted(source, mode)}
-images = torch.from_numpy(np.asarray(picture, np.float32) / 255){axes}
-print(classes[model.probabilities(images).argmax()])
-```
-
-`load.py` needs timm, torch and safetensors, and nothing of clare; run this in its folder. {weights} It refuses a \
-backbone with another hash. {_inputs(source)} Normalisation is inside the model; `model(images)` returns logits."""
+    return _usage("use_timm.md", source, axes=axes, weights=weights)
 
 
-def _fitted(source: Source, mode: str) -> str:
-    """Return the call that brings a picture to the model's size."""
-    transforms = source.transforms
+def _filled(template: str, **values: object) -> str:
+    """Return a template of this folder with its values filled in."""
+    return (files("clare.export") / template).read_text(encoding="utf-8").format(**values)
+
+
+def _usage(template: str, source: Source, **values: object) -> str:
+    """Return a template with the call that brings a picture to the model's size, and what the model takes."""
+    transforms, channels = source.transforms, source.backbone.channels
+    mode, kind = ("RGB", "RGB") if channels == 3 else ("L", "grey")
     size, cut = transforms.image_size, (1 - transforms.image_size / transforms.resize) / 2
     border = f", bleed={cut:.6g}" if cut else ""
     kernel = f"Image.Resampling.{transforms.test_kernel.upper()}"
-    return f'ImageOps.fit(Image.open("picture.png").convert("{mode}"), ({size}, {size}), {kernel}{border})'
-
-
-def _inputs(source: Source) -> str:
-    """Say what the model takes."""
-    transforms, channels = source.transforms, source.backbone.channels
-    kind = "RGB" if channels == 3 else "grey"
-    size = transforms.image_size
-    return (
+    picture = f'ImageOps.fit(Image.open("picture.png").convert("{mode}"), ({size}, {size}), {kernel}{border})'
+    inputs = (
         f"Input: float32 images of shape (N, {channels}, {size}, {size}), {kind} values in 0..1: the shorter side "
         f"resized to {transforms.resize} ({transforms.test_kernel}), the central square of {size} cut out."
         + (" Images with a bright border are turned into their negatives inside the model." if source.inverts else "")
     )
+    return _filled(template, picture=picture, inputs=inputs, **values).removesuffix("\n")
 
 
-def _summary(source: Source) -> str:
-    """Say in a sentence what the model is."""
-    tasks = {line.task for line in source.classes}
-    return (
-        f"An image classifier of {len(source.classes)} classes, learnt in {len(tasks)} "
-        f"{'task' if len(tasks) == 1 else 'tasks'} with the method {code(source.method.name)} on the frozen backbone "
-        f"{code(source.backbone_name)}; exported by clare {__version__}."
-    )
-
-
-def _class_table(source: Source) -> str:
-    """List every class with the task and the date it came with."""
-    lines = ["| output | class | task | taught | images |", "| --- | --- | --- | --- | --- |"]
-    for index, line in enumerate(source.classes):
-        date, number = markdown(line.taught_at) or "unknown date", line.num_images or "unknown number"
-        lines.append(f"| {index} | {markdown(line.name)} | {line.task} | {date} | {number} |")
-    return "\n".join(lines)
-
-
-def _backbone(source: Source) -> str:
-    """Name the backbone, its weights, its hash and its licence."""
+def _weights(source: Source) -> tuple[str, str]:
+    """Say where the backbone's weights are from, and their licence."""
     settings = source.backbone.settings
     config: Any = source.backbone.vit.pretrained_cfg or {}
     weights = "built by hand" if settings is None else settings.weights
+    if weights == "pretrained" and source.is_drawing_model:
+        return weights, "Apache-2.0, as clare; trained on drawings of Quick, Draw! by Google, Inc. (CC BY 4.0)"
+    if weights == "pretrained" and config.get("license"):
+        return (
+            weights,
+            f"timm names {config['license']} for these weights; look at their own card before you pass them on",
+        )
     if weights not in ("built by hand", "pretrained", "random"):
         weights = f"file {markdown(Path(weights).name)}"
-    lines = [f"- name: {code(source.backbone_name)} (weights: {weights})", f"- hash: `{source.backbone.fingerprint}`"]
-    if source.is_drawing_model and weights == "pretrained":
-        licence = "Apache-2.0, as clare; trained on drawings of Quick, Draw! by Google, Inc. (CC BY 4.0)"
-    elif weights == "pretrained" and config.get("license"):
-        licence = f"timm names {config['license']} for these weights; look at their own card before you pass them on"
-    else:
-        licence = "not known to clare; look at where the weights come from before you pass them on"
-    return "\n".join([*lines, f"- licence: {licence}"])
-
-
-def _method(source: Source) -> str:
-    """Name the method and all of its settings."""
-    method = source.method
-    settings = json.dumps(method.settings.model_dump(mode="json"), indent=2)
-    return f"{code(method.name)}: {method.summary}. Seed {method.seed}.\n\n```json\n{settings}\n```"
+    return weights, "not known to clare; look at where the weights come from before you pass them on"
 
 
 def _reports(history: tuple[Change, ...]) -> str:
     """List what was measured when."""
-    measured = [change for change in _standing(history) if change.report.get("accuracy") is not None]
+    measured = [change for change in standing(history) if change.report.get("accuracy") is not None]
     if not measured:
         return "The model folder holds no accuracy reports."
     lines = [
@@ -148,17 +120,6 @@ def _reports(history: tuple[Change, ...]) -> str:
     return "\n".join(
         [*lines, "", "Each as it was measured on that day, on pictures that were held back from teaching."]
     )
-
-
-def _standing(history: tuple[Change, ...]) -> list[Change]:
-    """Return the changes that were not taken back."""
-    standing: list[Change] = []
-    for change in history:
-        if change.kind == "undo":
-            standing.pop()
-        else:
-            standing.append(change)
-    return standing
 
 
 def _listed(names: tuple[str, ...]) -> str:
@@ -182,19 +143,7 @@ def _sentence(agreement: Agreement) -> str:
     return told
 
 
-def _limits(source: Source) -> str:
-    """Say what the model does not do."""
-    lines = [
-        f"- It answers with one of its classes whatever the picture shows{_unknown(source)}",
-        "- It cannot learn: teach the model folder and export again.",
-        f"- Probabilities are a softmax of {source.scale:.6g} times the logits, {_fitted_to(source)}",
-    ]
-    if source.is_drawing_model:
-        lines.append("- It knows drawings of one style only: thin strokes on an even ground that fill the frame.")
-    return "\n".join(lines)
-
-
-def _fitted_to(source: Source) -> str:
+def _fitted(source: Source) -> str:
     """Say whether probabilities tell how often answers are right."""
     if source.calibration is None or "scale" not in source.calibration:
         return "a factor that was not set against how often the answers are right."

@@ -38,8 +38,10 @@ class OnnxClassifier(nn.Module):
     def __init__(self, source: Source) -> None:
         super().__init__()
         # A copy, since it is changed: the source stays what the file is compared with and the card tells about.
-        self.method = fixed_method(deepcopy(source.method))
-        self.is_folded = fold(self.method)
+        self.method = method = deepcopy(source.method)
+        names = FIXED_SETTINGS.keys() & type(method.settings).model_fields.keys()
+        method.settings = method.settings.model_copy(update={name: FIXED_SETTINGS[name] for name in names})
+        self.is_folded = fold(method)
         self.scale, self.inverts = source.scale, source.inverts
         for name, values in zip(("mean", "std"), source.normalisation, strict=True):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32)[:, None, None])
@@ -50,13 +52,6 @@ class OnnxClassifier(nn.Module):
         method, normal = self.method, (seen - self.mean) / self.std
         logits = method.classify(bare_features(method, normal) if self.is_folded else method.features(normal))
         return logits, (self.scale * logits).softmax(1)
-
-
-def fixed_method(method: Method) -> Method:
-    """Let nothing about a method depend on how many images come at a time."""
-    names = FIXED_SETTINGS.keys() & type(method.settings).model_fields.keys()
-    method.settings = method.settings.model_copy(update={name: FIXED_SETTINGS[name] for name in names})
-    return method
 
 
 def fold(method: Method) -> bool:

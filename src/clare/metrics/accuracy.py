@@ -12,39 +12,12 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-def seen_accuracy(predicted: IntArray, target: IntArray) -> float:
-    """Share of all tested images whose predicted class is their true class; NaN without images."""
-    return float(np.mean(predicted == target)) if len(target) else float("nan")
-
-
-def accuracy_matrix(predicted: Sequence[IntArray], target: Sequence[IntArray], task_of_class: IntArray) -> FloatArray:
-    """R[t, i]: share of task i's test images that are right after task t, NaN where i > t."""
-    num_tasks = len(target)
-    matrix = np.full((num_tasks, num_tasks), np.nan)
-    for task, (answers, truth) in enumerate(zip(predicted, target, strict=True)):
-        task_of_image = task_of_class[truth]
-        num_images = np.bincount(task_of_image, minlength=num_tasks)[: task + 1]
-        num_right = np.bincount(task_of_image[answers == truth], minlength=num_tasks)[: task + 1]
-        np.divide(num_right, num_images, out=matrix[task, : task + 1], where=num_images > 0)
-    return matrix
-
-
 def matrix_from_rows(rows: Sequence[Sequence[float]]) -> FloatArray:
     """R from its rows of growing length, NaN where a row has ended."""
     matrix = np.full((len(rows), len(rows)), np.nan)
     for task, row in enumerate(rows):
         matrix[task, : len(row)] = row
     return matrix
-
-
-def average_accuracy(seen: Sequence[float] | FloatArray) -> float:
-    """Plain mean of A_1 ... A_T, the accuracies over all seen classes after each task."""
-    return float(np.mean(seen))
-
-
-def final_accuracy(seen: Sequence[float] | FloatArray) -> float:
-    """A_T, the accuracy over all classes after the last task."""
-    return float(seen[-1])
 
 
 def forgotten(matrix: FloatArray) -> FloatArray:

@@ -4,43 +4,24 @@ import math
 from collections.abc import Sequence
 from typing import Protocol, TypedDict
 
+import numpy as np
+
 from clare.metrics.accuracy import (
     FloatArray,
-    average_accuracy,
     backward_transfer,
-    final_accuracy,
     forgetting,
     matrix_from_rows,
     mean_over_tasks,
     new_task_accuracy,
 )
-
-
-class EvaluatedTask(Protocol):
-    """What the summary needs to know of one finished task."""
-
-    @property
-    def seen(self) -> float:
-        """Accuracy over all classes seen so far."""
-
-    @property
-    def per_task(self) -> Sequence[float]:
-        """Accuracy on each task so far."""
-
-    @property
-    def capacity_used(self) -> float | None:
-        """Share of the adapter claimed so far, where the method counts it."""
-
-    @property
-    def seconds(self) -> float:
-        """Time taken to learn and evaluate."""
+from clare.record import TaskEvent
 
 
 class EvaluatedRun(Protocol):
     """What the summary needs to know of a run."""
 
     @property
-    def tasks(self) -> Sequence[EvaluatedTask]:
+    def tasks(self) -> Sequence[TaskEvent]:
         """The finished tasks in order."""
 
 
@@ -67,8 +48,8 @@ def summarise(run: EvaluatedRun) -> RunSummary:
     seen = [task.seen for task in run.tasks]
     matrix = run_matrix(run)
     return {
-        "average_accuracy": _rounded(average_accuracy(seen)) if seen else None,
-        "final_accuracy": _rounded(final_accuracy(seen)) if seen else None,
+        "average_accuracy": _rounded(float(np.mean(seen))) if seen else None,
+        "final_accuracy": _rounded(seen[-1]) if seen else None,
         "forgetting": _rounded(forgetting(matrix)) if seen else None,
         "backward_transfer": _rounded(backward_transfer(matrix)) if seen else None,
         "new_task_accuracy": _rounded(float(mean_over_tasks(new_task_accuracy(matrix)))) if seen else None,

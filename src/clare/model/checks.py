@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from clare.errors import ModelError
 from clare.model.records import Change, Kind, class_reports, standing
-from clare.plain import is_plain
+from clare.plain import is_plain, short
 
 RESTORE = "restore the folder from a copy"
 """What to do about a damaged file of a model folder."""
@@ -161,12 +161,12 @@ def _check(path: Path, values: Mapping[str, Any], kind: type[Values]) -> None:
         except RecursionError:
             odd = value
         if odd is not None:
-            raise ModelError(f"{path} is damaged: `{key}` cannot hold {_short(odd)}; {RESTORE}")
+            raise ModelError(f"{path} is damaged: `{key}` cannot hold {short(odd)}; {RESTORE}")
     try:
         kind.model_validate(values)
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
-        raise ModelError(f"{path} is damaged: `{key}` cannot be {_short(values.get(key))}; {RESTORE}") from None
+        raise ModelError(f"{path} is damaged: `{key}` cannot be {short(values.get(key))}; {RESTORE}") from None
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -180,12 +180,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for part in value:
             yield from _texts(part)
-
-
-def _short(value: Any) -> str:
-    """Return a value in few words."""
-    try:
-        text = ascii(value)
-    except RecursionError:
-        return "values nested so deeply"
-    return text if len(text) <= 40 else f"{text[:40]}…"

@@ -11,21 +11,20 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from clare.backbones.vit import Backbone, BackboneSettings, load_backbone
 from clare.data.transforms import TransformSettings
 from clare.errors import ModelError
-from clare.files import write_bytes, write_json
+from clare.files import parse_tensors, write_bytes, write_json
 from clare.locks import LOCK
 from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.methods.state import Snapshot, restore, snapshot_of, structure_of
 from clare.model.checks import RESTORE, checked_history, checked_state
 from clare.registry import how_to_name, is_file_name, shown
-from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, read_json, seal
+from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, seal
 from clare.settings import build_settings
 from clare.upgrade import upgraded_method
 
@@ -167,7 +166,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise ModelError(f"{folder} holds no model: model.json is missing; give the folder that was saved")
-    values = read_json(path, ModelError, RESTORE)
+    values = parse_json(path, read_bytes(path, ModelError, RESTORE), ModelError, RESTORE)
     if not isinstance(values, dict) or "format" not in values:
         raise ModelError(f"{path} is not a model's manifest: it names no format; {RESTORE}")
     if values["format"] not in range(OLDEST_FORMAT, FORMAT + 1):
@@ -231,24 +230,25 @@ def advance(folder: Path, manifest: Manifest, state: State, change: dict[str, An
     name = f"state-{_digest(content)}.json"
     write_bytes(folder / name, content)
     kept = [*manifest.kept, {"state": name, "tensors": manifest.state["tensors"]}][-manifest.num_kept :]
-    following = replace(manifest, state=state, version=change["number"], history=[*manifest.history, change], kept=kept)
-    commit(folder, following)
-    return following
+    return _changed(folder, manifest, state, change, kept)
 
 
 def step_back(folder: Path, manifest: Manifest, change: dict[str, Any]) -> Manifest:
     """Commit the state before the last change again, byte for byte."""
     path = folder / manifest.kept[-1]["state"]
-    data = read_bytes(path, ModelError, RESTORE)
-    if path.name != f"state-{_digest(data)}.json":
-        raise ModelError(f"{path} is damaged: its content does not fit its name; {RESTORE}")
-    state = checked_state(path, parse_json(path, data, ModelError, RESTORE))
+    state = checked_state(path, parse_json(path, _read_named("state", path), ModelError, RESTORE))
     read_tensors(folder / state["tensors"])
-    previous = replace(
-        manifest, state=state, version=change["number"], history=[*manifest.history, change], kept=manifest.kept[:-1]
-    )
-    commit(folder, previous)
-    return previous
+    return _changed(folder, manifest, state, change, manifest.kept[:-1])
+
+
+def _changed(
+    folder: Path, manifest: Manifest, state: State, change: dict[str, Any], kept: list[dict[str, str]]
+) -> Manifest:
+    """Commit a state as what a change has made."""
+    history = [*manifest.history, change]
+    following = replace(manifest, state=state, version=change["number"], history=history, kept=kept)
+    commit(folder, following)
+    return following
 
 
 def state_bytes(state: State) -> bytes:
@@ -271,11 +271,12 @@ def _digest(data: bytes) -> str:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a model and make sure that they are the ones that were saved."""
-    try:
-        data = path.read_bytes()
-        if f"tensors-{_digest(data)}.safetensors" != path.name:
-            raise ModelError(f"{path} is damaged: its content does not fit its name; {RESTORE}")
-        tensors: dict[str, Tensor] = load(data)
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"the tensors {path} cannot be read ({error}); {RESTORE}") from error
-    return tensors
+    return parse_tensors(path, _read_named("tensors", path), ModelError, RESTORE)
+
+
+def _read_named(kind: str, path: Path) -> bytes:
+    """Read a file whose name tells what it holds."""
+    data = read_bytes(path, ModelError, RESTORE)
+    if path.name != f"{kind}-{_digest(data)}{path.suffix}":
+        raise ModelError(f"{path} is damaged: its content does not fit its name; {RESTORE}")
+    return data

@@ -1,11 +1,13 @@
-"""One writer at a time in a model folder."""
+"""One writer at a time in a model folder, and no model that its first lesson was refused."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from clare.errors import ModelError
+from clare.errors import ClareError, ModelError
+from clare.files import no_empty_folder
 from clare.locks import LOCK, holding
+from clare.model.folder import KEPT, MANIFEST, TENSORS, read_manifest
 
 
 @contextmanager
@@ -27,3 +29,30 @@ def writing(
         except OSError as error:
             raise ModelError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
         yield
+
+
+@contextmanager
+def no_model_without_lesson(folder: Path) -> Iterator[None]:
+    """Remove a model that was made within the block if it knows no classes when the block fails."""
+    is_new = not (folder / MANIFEST).exists()
+    with no_empty_folder(folder):
+        try:
+            yield
+        except BaseException:
+            if is_new:
+                # Another process may be teaching it by now; then it is a model.
+                with suppress(ClareError, OSError):
+                    _remove_empty(folder)
+            raise
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a model that knows no classes."""
+    with writing(folder, wait=False):
+        if read_manifest(folder).state["classes"]:
+            return
+        # The manifest first: without it the rest counts as nothing.
+        (folder / MANIFEST).unlink()
+        for pattern in (TENSORS, KEPT):
+            for path in folder.glob(pattern):
+                path.unlink()

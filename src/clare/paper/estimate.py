@@ -17,7 +17,7 @@ from clare.backbones.vit import Backbone, load_backbone
 from clare.data.store import ImageStore, LabelledImages
 from clare.engine.context import Context, Silence
 from clare.engine.drive import Driver
-from clare.engine.journal import NoJournal
+from clare.engine.journal import Journal
 from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
 from clare.engine.run import make_transforms
@@ -159,7 +159,7 @@ def noise_images(context: Context, backbone: Backbone) -> LabelledImages:
     return LabelledImages(ImageStore.from_array(pixels).to(device), positions, positions % NUM_CLASSES)
 
 
-class Stopwatch(NoJournal):
+class Stopwatch(Journal):
     """A journal that keeps nothing but the time at which a phase's first epoch ended."""
 
     def __init__(self, context: Context) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from clare.presets.layers import Layer, dotted, flattened
+from clare.presets.layers import Layer, flattened
 from clare.presets.load import parse_override, read_layers
-from clare.settings import TAG, merge
+from clare.presets.write import flat
+from clare.settings import TAG
 
 DEFAULT = "default"
 COMMAND = "command line"
@@ -13,11 +14,9 @@ COMMAND = "command line"
 
 def explain(preset: str, resolved: Mapping[str, Any], overrides: Iterable[str] = ()) -> Iterator[tuple[str, Any, str]]:
     """Yield key, value and deciding layer of every setting of a resolved experiment."""
-    layers, asked = read_layers(preset), dict[str, Any]()
-    for override in overrides:
-        asked = merge(asked, parse_override(override))
-    told = {key: value for key, value in _told([*layers, Layer(COMMAND, asked)], str(resolved["method"]["name"]))}
-    for key, value in dotted({name: part for name, part in resolved.items() if name != "overrides"}):
+    layers, asked = read_layers(preset), flattened(Layer(COMMAND, parse_override(text)) for text in overrides)
+    told = dict(_told([*layers, Layer(COMMAND, asked)], str(resolved["method"]["name"])))
+    for key, value in flat({name: part for name, part in resolved.items() if name != "overrides"}):
         said, origin = told.get(key, (value, DEFAULT))
         # A kind of head that all methods are told of is passed over by one that cannot have it.
         yield key, value, DEFAULT if key.endswith(f".{TAG}") and said != value else origin
@@ -28,8 +27,8 @@ def _told(layers: Iterable[Layer], method: str) -> Iterator[tuple[str, tuple[Any
     layers = list(layers)
     for layer in layers:
         rest = {key: value for key, value in layer.values.items() if key != "methods"}
-        yield from ((key, (value, layer.origin)) for key, value in dotted(rest))
+        yield from ((key, (value, layer.origin)) for key, value in flat(rest))
     for layer in layers:
         own = layer.section("methods").get(method, {})
-        yield from ((f"method.{key}", (value, layer.origin)) for key, value in dotted(own))
-    yield from ((key, (value, COMMAND)) for key, value in dotted(flattened(layers[-1:])))
+        yield from ((f"method.{key}", (value, layer.origin)) for key, value in flat(own))
+    yield from ((key, (value, COMMAND)) for key, value in flat(flattened(layers[-1:])))

@@ -1,10 +1,12 @@
 """What decides a setting: the preset with what it extends, what is laid over it, the command line; the last wins."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from clare.errors import SettingsError
+from clare.presets.write import flat
 from clare.settings import TAG, Settings, merge, tables_of
 
 
@@ -25,19 +27,7 @@ class Layer:
 
 def flattened(layers: Iterable[Layer]) -> dict[str, Any]:
     """Return the values of layers, each laid over those before it."""
-    values: dict[str, Any] = {}
-    for layer in layers:
-        values = merge(values, layer.values)
-    return values
-
-
-def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield values under dotted keys."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+    return reduce(merge, (layer.values for layer in layers), {})
 
 
 def method_values(kind: type[Settings], shared: Sequence[Layer], own: Sequence[Layer]) -> dict[str, Any]:
@@ -49,7 +39,7 @@ def method_values(kind: type[Settings], shared: Sequence[Layer], own: Sequence[L
     taken = [Layer(layer.origin, _suited(kind, layer.values)) for layer in shared]
     layers = [*taken, *own]
     values = flattened(layers)
-    last = {key: number for number, layer in enumerate(layers) for key, _ in dotted(layer.values)}
+    last = {key: number for number, layer in enumerate(layers) for key, _ in flat(layer.values)}
     for name, field in kind.model_fields.items():
         tables, table = tables_of(field), values.get(name)
         if not tables or not isinstance(table, dict):

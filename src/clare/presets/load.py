@@ -204,15 +204,11 @@ def _parsed(text: str) -> dict[str, Any]:
         raise too_deep from None
     level: list[Any] = [values]
     for _ in range(MOST_LEVELS):
-        level = [part for each in level if isinstance(each, dict | list) for part in _parts(each)]
+        tables = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [part for table in tables for part in table]
     if level:
         raise too_deep
     return values
-
-
-def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
-    """Return what lies directly in a table or an array."""
-    return list(value.values()) if isinstance(value, dict) else value
 
 
 def parse_override(text: str) -> dict[str, Any]:
@@ -246,12 +242,8 @@ def make_experiment(
     shared = [Layer(layer.origin, layer.section("method")) for layer in layers]
     tables = [Layer(layer.origin, layer.section("methods")) for layer in layers]
     _check_methods(flattened(shared), flattened(tables), kind)
-    asked: dict[str, Any] = {}
-    for override in overrides:
-        asked = merge(asked, _checked(parse_override(override), settings_type.model_fields))
-    if seed is not None:
-        asked["seed"] = seed
-    command = Layer("command line", asked)
+    asked = _asked(overrides, settings_type.model_fields)
+    command = Layer("command line", asked if seed is None else {**asked, "seed": seed})
     own = [Layer(layer.origin, layer.section(name)) for layer in tables]
     told = method_values(settings_type, shared, [*own, Layer(command.origin, command.section("method"))])
     settings = build_settings(settings_type, told, "method")
@@ -278,9 +270,7 @@ def check_acting(experiments: Sequence[Experiment]) -> None:
 
 def make_setup(preset: str, overrides: Iterable[str] = ()) -> Setup:
     """Resolve all of a preset but its method, whose settings are passed over."""
-    values = read_preset(preset)
-    for override in overrides:
-        values = merge(values, _checked(parse_override(override), ()))
+    values = merge(read_preset(preset), _asked(overrides, ()))
     return build_settings(Setup, _without(values, *OF_METHODS), "")
 
 
@@ -320,6 +310,11 @@ def _settings_in(kind: type[Settings]) -> Iterator[str]:
     for key, field in kind.model_fields.items():
         yield key
         yield from (f"{key}.{name}" for table in tables_of(field).values() for name in table.model_fields)
+
+
+def _asked(overrides: Iterable[str], fields: Container[str]) -> dict[str, Any]:
+    """Return what overrides ask for, the last word on a setting counting."""
+    return flattened(Layer("command line", _checked(parse_override(text), fields)) for text in overrides)
 
 
 def _checked(values: dict[str, Any], fields: Container[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +35,6 @@ HEADS: tuple[str, ...] = tuple(tables_of(MethodSettings.model_fields["head"]))
 """Every kind of head."""
 # Gentle, since the patterns of the classes repeat from patch to patch and a large shift would mix them up.
 AUGMENTATION = {"rotation": 3.0, "zoom": 0.03, "shift": 0.02, "shear": 2.0, "flip": 0.0}
-PRESET = """
-description = "three tiny tasks"
-data = {{dataset = "quickdraw"}}
-transforms = {{image_size = 28, resize = 28, train = "affine", normalise = "backbone"}}
-stream = {{num_classes = 6, increment = 2, train_per_class = 6}}
-engine = {{device = "cpu", threads = 1}}
-
-[backbone]
-weights = "{weights}"
-architecture = {{{architecture}}}
-
-[method]
-epochs = 2
-batch_size = 8
-learning_rate = 0.01
-adapter = {{bottleneck = 4}}
-head = {{align_epochs = 2, align_samples = 4, num_projected = 48}}
-"""
 
 
 def tiny_backbone(seed: int = 0, **sizes: int) -> Backbone:
@@ -119,7 +102,8 @@ def write_preset(folder: Path, methods: Sequence[str] = ()) -> Path:
     weights = folder / "tiny.safetensors"
     write_tensors(weights, tiny_backbone().vit.state_dict())
     architecture = ", ".join(f"{name} = {size}" for name, size in SIZES.items())
-    lines = [PRESET.format(weights=weights, architecture=architecture)]
+    backbone = f'[backbone]\nweights = "{weights}"\narchitecture = {{{architecture}}}'
+    lines = [(files("clare.testing") / "tiny.toml").read_text(), backbone]
     for name in dict.fromkeys([*METHODS, *methods]):
         lines += table_lines(name, tiny_settings(METHODS.get(name)))
     write_text(folder / "tiny.toml", "\n".join(lines) + "\n")
