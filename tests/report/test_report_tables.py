@@ -13,10 +13,9 @@ from clare.metrics.bootstrap import Interval
 from clare.metrics.summary import summarise
 from clare.report.groups import compare, label_runs
 from clare.report.record import RunRecord, find_runs, read_run
+from clare.report.standings import comparison_sheet, comparison_table
 from clare.report.tables import (
     Sheet,
-    comparison_sheet,
-    comparison_table,
     duration,
     percent,
     phase_sheet,

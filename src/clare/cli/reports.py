@@ -8,8 +8,8 @@ from clare.errors import RunError
 from clare.report.groups import rank
 from clare.report.latex import to_latex
 from clare.report.record import find_runs
-from clare.report.standings import print_standings
-from clare.report.tables import comparison_table, task_table
+from clare.report.standings import comparison_table, print_standings
+from clare.report.tables import task_table
 from clare.runner.comparison import FILE as COMPARISON
 
 

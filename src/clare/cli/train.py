@@ -9,7 +9,8 @@ from clare.engine.ranks import is_first_rank
 from clare.methods import METHODS
 from clare.presets.load import check_acting, make_experiment
 from clare.report.record import read_run
-from clare.report.tables import comparison_table, task_table
+from clare.report.standings import comparison_table
+from clare.report.tables import task_table
 from clare.runner.jobs import run_with_bars
 from clare.runner.loggers import check_loggers
 

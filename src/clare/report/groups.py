@@ -1,12 +1,13 @@
 """Runs of one method over several seeds as one: means, deviations, costs, and the difference to the reference."""
 
 import json
+import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -66,30 +67,28 @@ class Group:
     @cached_property
     def figures(self) -> dict[Statistic, Spread]:
         """Mean and deviation of each figure."""
-        summaries = [summarise(run) for run in self.counted]
-        return {name: spread([summary[name] for summary in summaries]) for name in STATISTICS}
+        return {name: self.spread_of(name) for name in STATISTICS}
 
-    @cached_property
-    def new_task_accuracy(self) -> Spread:
-        """What a task reaches directly after it was learnt, a mean over tasks."""
-        return spread([summarise(run)["new_task_accuracy"] for run in self.counted])
+    def spread_of(self, name: Statistic | Literal["new_task_accuracy"]) -> Spread:
+        """Mean and deviation of one figure."""
+        return spread([summarise(run)[name] for run in self.counted])  # type: ignore[literal-required]
 
     @property
-    def num_trained(self) -> int | None:
-        """The most numbers that a phase trained."""
-        return self.counted[0].num_trained
+    def order(self) -> float:
+        """What groups are ranked by: the best final accuracy comes first, what has none last."""
+        final = self.figures["final_accuracy"].mean
+        return math.inf if final is None else -final
 
     @property
-    def num_stored(self) -> int | None:
-        """Numbers kept beside the backbone after the last task."""
-        tasks = self.counted[0].tasks
-        return tasks[-1].num_stored if tasks else None
-
-    @property
-    def passes_per_image(self) -> int | None:
-        """Passes through the backbone that classify one image after the last task."""
-        tasks = self.counted[0].tasks
-        return tasks[-1].passes_per_image if tasks else None
+    def costs(self) -> dict[str, int | None]:
+        """The most numbers that a phase trained, those kept after the last task, and passes that classify an image."""
+        run = self.counted[0]
+        last = run.tasks[-1] if run.tasks else None
+        return {
+            "num_trained": run.num_trained,
+            "num_stored": last.num_stored if last else None,
+            "passes_per_image": last.passes_per_image if last else None,
+        }
 
     @property
     def peak_memory(self) -> int | None:
@@ -160,19 +159,12 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
 
 def label_runs(runs: Sequence[RunRecord]) -> list[str]:
     """Name each run by its method, and by as much of its folder as tells it from the others."""
-    levels = [
-        [run.method for run in runs],
-        [f"{run.method}@{run.folder.name}" for run in runs],
-        [f"{run.method}@{run.folder.parent.name}/{run.folder.name}" for run in runs],
-        [f"{run.method}@{run.folder}" for run in runs],
-    ]
-    counts = [Counter(level) for level in levels]
-    return [
-        next(
-            (level[index] for level, count in zip(levels, counts, strict=True) if count[level[index]] == 1), run.method
-        )
-        for index, run in enumerate(runs)
-    ]
+    names = []
+    for run in runs:
+        parts = ("", f"@{run.folder.name}", f"@{run.folder.parent.name}/{run.folder.name}", f"@{run.folder}")
+        names.append([f"{run.method}{part}" for part in parts])
+    counts = Counter(name for own in names for name in own)
+    return [next((name for name in own if counts[name] == 1), own[0]) for own in names]
 
 
 def choose_reference(runs: Sequence[RunRecord], reference: str | None = None) -> str:
@@ -207,7 +199,7 @@ def rank(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0)
     method = choose_reference(runs, reference)
     standings = [_stand(group, groups, method, FINAL, seed) for group in groups]
     ranking: dict[str, list[Standing]] = {}
-    for standing in sorted(standings, key=_order):
+    for standing in sorted(standings, key=lambda each: (each.is_bound, each.group.order)):
         group = standing.group
         place = "; ".join(filter(None, [group.head, f"backbone: {group.backbone}" if has_several else ""]))
         ranking.setdefault(place, []).append(standing)
@@ -226,18 +218,14 @@ def intervals_of(
     return paired_intervals(paired, names, random=np.random.RandomState(seed))
 
 
-def _order(standing: Standing) -> tuple[bool, float]:
-    """Sort by final accuracy, the best first, what is no rival last."""
-    final = standing.group.figures["final_accuracy"].mean
-    return standing.is_bound, -1.0 if final is None else -final
-
-
 def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[Statistic], seed: int) -> Standing:
     """Compare a group with the first of the reference method that met the same classes on the same backbone."""
     is_final = names is FINAL
     met = [other for other in groups if other.method == method and _pairs(group, other, is_final)]
     rivals = [other for other in met if group.runs[0].same_backbone(other.runs[0])]
-    is_bound = any(_merges(group, other) for other in groups)
+    # In one task it met the classes that another group met in several.
+    together = [pair for other in groups for pair in _pairs(group, other, is_final=True)]
+    is_bound = any(len(run.start.task_sizes) == 1 < len(each.start.task_sizes) for run, each in together)
     if not rivals:
         return Standing(group, {}, OTHER_BACKBONE if met else OTHER_STREAM, is_bound)
     if rivals[0] is group:
@@ -271,9 +259,3 @@ def _pairs(group: Group, other: Group, is_final: bool) -> list[tuple[RunRecord, 
             and 1 in (len(run.start.task_sizes), len(each.start.task_sizes))
         )
     ]
-
-
-def _merges(group: Group, other: Group) -> bool:
-    """Whether a group met in one task the classes that another met in several."""
-    pairs = _pairs(group, other, is_final=True)
-    return any(len(run.start.task_sizes) == 1 < len(each.start.task_sizes) for run, each in pairs)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from clare.files import write_json, write_text
 from clare.report.figure_files import write_plots
 from clare.report.groups import Standing, compare
-from clare.report.page import write_page
+from clare.report.page import build_page
 from clare.report.record import RunRecord
-from clare.report.standings import Failure, write_comparison
-from clare.report.summary import write_summary
+from clare.report.standings import DEFINITIONS, Failure, standing_sheets, to_page
+from clare.report.summary import summary_of
 
 
 def write_report(
@@ -18,9 +19,11 @@ def write_report(
     ranking: Mapping[str, Sequence[Standing]],
     failures: Sequence[Failure] = (),
 ) -> Path:
-    """Write plots, summary.json, comparison.md and the page, and return the page's path."""
-    comparisons = compare(runs)
+    """Write plots, summary.json, comparison.md and the page, which needs nothing but itself, and return its path."""
+    comparisons, page = compare(runs), folder / "report.html"
     write_plots(runs, folder / "plots")
-    write_summary(runs, folder, failures, ranking, comparisons)
-    write_comparison(ranking, failures, title, folder)
-    return write_page(runs, folder / "report.html", title, failures, ranking, comparisons)
+    write_json(folder / "summary.json", summary_of(runs, comparisons, ranking, failures))
+    tables = to_page(title, standing_sheets(ranking, failures), failures, DEFINITIONS)
+    write_text(folder / "comparison.md", tables)
+    write_text(page, build_page(comparisons, title, ranking, failures))
+    return page

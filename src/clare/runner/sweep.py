@@ -85,7 +85,7 @@ def _title(experiments: Sequence[Experiment]) -> str:
 def _row(point: Point, jobs: Sequence[Job], reasons: Reasons, num_seeds: int) -> SweepRow:
     """Read what the runs of a point reached."""
     runs = tuple(read_run(job.folder) for job in jobs if job.label not in reasons)
-    return SweepRow(point.method, point.values, runs, num_seeds)
+    return SweepRow(point.method, runs, point.values, num_seeds)
 
 
 def _tell(console: Console, sweep: Sweep, facts: dict[str, Any], root: Path) -> None:
