@@ -22,9 +22,8 @@ from clare.engine.run import run_experiment
 from clare.errors import ClareError
 from clare.locks import take
 from clare.presets.schema import Experiment
-from clare.runner.board import Board, progress_of
-from clare.runner.loggers import Together, open_loggers
-from clare.runner.progress import ProgressBars
+from clare.runner.loggers import open_loggers, together
+from clare.runner.progress import Board, ProgressBars, progress_of
 
 LOG = "log.txt"
 SECONDS_BETWEEN_LOOKS = 0.1
@@ -112,7 +111,7 @@ def run_with_bars(
     with ExitStack() as stack:
         listeners = open_loggers(loggers, experiment, folder, stack)
         bars = stack.enter_context(ProgressBars(console, title))
-        run_experiment(experiment, folder, Together([bars, *listeners]))
+        run_experiment(experiment, folder, together([bars, *listeners]))
 
 
 def _run_here(console: Console, job: Job) -> str | None:

@@ -21,8 +21,8 @@ from clare.errors import SettingsError
 from clare.files import write_text
 from clare.methods import METHODS
 from clare.presets.schema import Experiment
-from clare.runner.board import Board, progress_of
 from clare.runner.jobs import SECONDS_BETWEEN_LOOKS, Job, Reasons, attempt, locked_log
+from clare.runner.progress import Board, progress_of
 
 SECONDS_TO_CONNECT = 5.0
 SECONDS_TO_ANSWER = 60.0
