@@ -8,6 +8,7 @@ from rich.console import Console
 
 from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
+from clare.files import write_json
 from clare.methods import METHODS
 from clare.presets.load import check_acting, make_experiment, overrides_for
 from clare.presets.schema import Experiment
@@ -16,8 +17,8 @@ from clare.report.record import read_run
 from clare.report.standings import Failure, print_standings
 from clare.report.tables import task_table
 from clare.report.write import write_report
-from clare.runner.comparison import describe_comparison, note_comparison, take_folder
-from clare.runner.jobs import Job, run_jobs
+from clare.runner.comparison import FILE, describe_comparison, take_folder
+from clare.runner.jobs import Job, failures_of, run_jobs
 
 
 def compare_command(
@@ -32,7 +33,15 @@ def compare_command(
     """Make all runs, print the comparison, write plots, tables and page, and return what failed."""
     check_processes(num_processes)
     experiments, failures = plan(preset, methods, overrides, seeds)
-    root = _take_folder(console, experiments, methods, overrides, out)
+    name = experiments[0].name
+    labels = {METHODS.get(method).name for method in methods}
+    comparison = describe_comparison(name, list(labels), overrides, list({each.seed for each in experiments}))
+    default = Path("runs") / name
+    root = take_folder(out, default, comparison)
+    if is_first_rank():
+        write_json(root / FILE, comparison)
+        if root not in (out, default):
+            console.print(f"{default} holds another comparison; this one is in {root}", soft_wrap=True, highlight=False)
     jobs = make_jobs(preset, experiments, root, len(seeds) > 1)
 
     def done(job: Job) -> None:
@@ -40,44 +49,20 @@ def compare_command(
             console.print(task_table(read_run(job.folder)))
 
     reasons = run_jobs(console, jobs, num_processes, done)
-    failures += [
-        Failure(job.label, job.experiment.head_label, reasons[job.label]) for job in jobs if job.label in reasons
-    ]
+    failures += failures_of(jobs, reasons)
     runs = [read_run(job.folder) for job in jobs if job.label not in reasons]
     if runs and is_first_rank():
         ranking = rank(runs)
         print_standings(console, ranking, failures)
-        page = write_report(runs, root, f"Methods compared on {experiments[0].name}", ranking, failures)
+        page = write_report(runs, root, f"Methods compared on {name}", ranking, failures)
         console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return failures
-
-
-def _take_folder(
-    console: Console,
-    experiments: Sequence[Experiment],
-    methods: Sequence[str],
-    overrides: Sequence[str],
-    out: Path | None,
-) -> Path:
-    """Find the folder of this comparison and note that it is its own."""
-    labels = {METHODS.get(method).name for method in methods}
-    seeds = {experiment.seed for experiment in experiments}
-    comparison = describe_comparison(experiments[0].name, list(labels), overrides, list(seeds))
-    default = Path("runs") / experiments[0].name
-    root = take_folder(out, default, comparison)
-    if is_first_rank():
-        note_comparison(root, comparison)
-        if root not in (out, default):
-            console.print(f"{default} holds another comparison; this one is in {root}", soft_wrap=True, highlight=False)
-    return root
 
 
 def plan(
     preset: str, methods: list[str], overrides: list[str], seeds: Sequence[int | None]
 ) -> tuple[list[Experiment], list[Failure]]:
     """Resolve every method with every seed; a method that refuses these settings fails alone if others take them."""
-    if not methods:
-        raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
     experiments: list[Experiment] = []
     refusals: list[tuple[str, SettingsError]] = []
     for method, kind in {name: METHODS.named(name) for name in methods}.items():

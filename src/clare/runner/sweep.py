@@ -15,7 +15,7 @@ from clare.report.sweep import Sweep, SweepRow, sweep_sheet, write_sweep
 from clare.report.tables import percent, to_rich
 from clare.runner.compare import check_processes
 from clare.runner.grid import Point, make_points, parse_axes
-from clare.runner.jobs import Job, Reasons, num_processes_for, run_jobs
+from clare.runner.jobs import Job, Reasons, failures_of, num_processes_for, run_jobs
 from clare.runner.ray_jobs import run_ray_jobs
 
 
@@ -41,9 +41,7 @@ def sweep_command(
     else:
         reasons = run_ray_jobs(console, jobs, ray, root)
     failures = [Failure(point.label, "", str(point.refusal)) for point in points if point.refusal]
-    failures += [
-        Failure(job.label, job.experiment.head_label, reasons[job.label]) for job in jobs if job.label in reasons
-    ]
+    failures += failures_of(jobs, reasons)
     if is_first_rank():
         rows = tuple(_row(point, jobs_of[point.label], reasons, len(seeds)) for point in points)
         swept = {axis.key: axis.values for axis in axes if len(axis.words) > 1}
