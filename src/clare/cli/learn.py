@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from statistics import median
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from clare.classifier.classifier import Classifier, load
 from clare.classifier.pictures import Pictures, is_split, num_held_back
+from clare.cli.console import plain_table, say
 from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
 from clare.engine.context import Silence
@@ -49,17 +49,6 @@ class Bar(Silence):
         self.bar = self.progress.add_task("reading", total=None)
         self.num_epochs = 1
 
-    def __enter__(self) -> "Bar":
-        """Start drawing."""
-        self.progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop drawing."""
-        self.progress.stop()
-
     def step(self, name: str, num_epochs: int) -> None:
         """Show which phase or pass runs."""
         self.num_epochs = num_epochs
@@ -82,7 +71,6 @@ def learn_command(
     console: Console,
     path: Path,
     pictures: Path,
-    *,
     mode: Mode,
     creation: dict[str, Any],
     check: Path | None,
@@ -94,7 +82,8 @@ def learn_command(
     counts = count_pictures(pictures)
     if check is not None:
         count_pictures(check)
-    with Bar(console) as bar:
+    bar = Bar(console)
+    with bar.progress:
         model = open_or_make(bar, path, mode, creation, device)
         _say_before(bar, model, counts, pictures, mode)
         read = model.reader(skip_bad_images).to_teach(pictures)
@@ -155,8 +144,7 @@ def _say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pict
         f"this will take about {duration(seconds)}",
         capacity_line(model),
     ]
-    for line in lines:
-        bar.console.print(escape(line), soft_wrap=True, highlight=False)
+    say(bar.console, *lines)
     if model.is_drawing_model:
         sizes = [image_size(path) for paths in counts.values() for path in paths[:NUM_LOOKED_AT]]
         sides = [max(size) for size in sizes[:NUM_LOOKED_AT] if size is not None]
@@ -215,14 +203,12 @@ def print_report(console: Console, model: Classifier, change: Change, checked: E
     ]
     if not change.report["is_calibrated"]:
         lines.insert(1, "'none of these' is off until two classes and four pictures were held back")
-    for line in lines:
-        console.print(escape(line), soft_wrap=True, highlight=False)
+    say(console, *lines)
 
 
 def report_table(model: Classifier, new: Sequence[str], checked: Evaluation | None) -> Table:
     """Return the newest accuracy of every class with its date, and that of a check where there was one."""
-    table = Table(box=None, pad_edge=False)
-    headings = (
+    headings = [
         "class",
         "task",
         "pictures",
@@ -230,9 +216,8 @@ def report_table(model: Classifier, new: Sequence[str], checked: Evaluation | No
         "of",
         "measured",
         *(["check (%)", "of"] if checked else []),
-    )
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("class", "measured") else "right")
+    ]
+    table = plain_table(headings, left=("class", "measured"))
     reports, just_learnt = model.reports, set(new)
     for place, info in listed(model.classes, just_learnt):
         row = [escape(info.name), str(info.task), str(info.num_images or "-"), *accuracy_cells(reports.get(info.name))]

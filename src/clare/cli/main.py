@@ -9,46 +9,36 @@ from typing import Annotated, Literal
 
 import typer
 
-from clare.cli.console import PlainConsole
-from clare.cli.data import add_data_commands
-from clare.cli.own import Device, OwnMethod, add_own_commands
-from clare.cli.reproduce import add_reproduce_commands
-from clare.cli.sweep import add_sweep_commands
-from clare.cli.words import BACKBONE, EXPERIMENTS, MACHINE, OWN
+from clare.cli import own
+from clare.cli.console import console, errors, leave_if, say_error
+from clare.cli.data import data
+from clare.cli.options import (
+    EXPERIMENTS,
+    MACHINE,
+    OWN,
+    PAPER,
+    Backbone,
+    Device,
+    Jobs,
+    Methods,
+    Overrides,
+    OwnMethod,
+    Preset,
+    Runs,
+    Seed,
+    SkipBad,
+    names_in,
+    overrides_of,
+)
+from clare.cli.reproduce import reproduce
+from clare.cli.sweep import sweep
 from clare.errors import ClareError, SettingsError
 from clare.version import __version__
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-console = PlainConsole()
-errors = PlainConsole(stderr=True)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 # The help shows groups in the order of their first commands, and commands in the order in which they are added.
-add_own_commands(app, console, errors)
-
-Preset = Annotated[str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")]
-Backbone = Annotated[
-    str | None,
-    typer.Option(help=f"Lay a backbone over the preset: {BACKBONE}."),
-]
-Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold runs.", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as method.sparsity=0.9; repeatable."),
-]
-Methods = Annotated[
-    str, typer.Option(help="Methods, separated by commas: names (see `clare methods`) or path/to/file.py:Class.")
-]
-Jobs = Annotated[
-    int,
-    typer.Option(min=1, help="Runs at a time, each in a process of its own with its share of the CPU threads."),
-]
-Seed = Annotated[
-    int | None, typer.Option(help="Seed of the class order and of every draw; the preset's when left out.")
-]
-SkipBad = Annotated[bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and count them.")]
+for command in (own.learn, own.predict, own.inspect, own.evaluate, own.undo, own.rename, own.remove):
+    app.command(rich_help_panel=OWN)(command)
 
 
 def _say_version(is_wanted: bool) -> None:
@@ -93,7 +83,7 @@ def train(
     from clare.presets.load import with_backbone
 
     loggers = [name for name, is_wanted in (("tensorboard", tensorboard), ("wandb", wandb)) if is_wanted]
-    preset, overrides = with_backbone(preset, backbone), _overrides(set_, skip_bad_images)
+    preset, overrides = with_backbone(preset, backbone), overrides_of(set_, skip_bad_images)
     train_command(console, preset, method, overrides, seed, out, loggers, one_of_many)
 
 
@@ -117,10 +107,10 @@ def compare(
     from clare.presets.load import with_backbone
     from clare.runner.compare import compare_command, parse_seeds
 
-    overrides, all_seeds = _overrides(set_, skip_bad_images), parse_seeds(seeds, seed)
+    overrides, all_seeds = overrides_of(set_, skip_bad_images), parse_seeds(seeds, seed)
     layered = with_backbone(preset, backbone)
-    failures = compare_command(console, layered, _names(methods), overrides, all_seeds, out, jobs)
-    _leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
+    failures = compare_command(console, layered, names_in(methods), overrides, all_seeds, out, jobs)
+    leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
 
 
 @app.command(rich_help_panel=EXPERIMENTS)
@@ -140,8 +130,8 @@ def tune(
     from clare.presets.load import with_backbone
     from clare.runner.tune import tune_command
 
-    overrides, layered = _overrides(set_, skip_bad_images), with_backbone(preset, backbone)
-    _leave_if(tune_command(console, layered, _names(methods), trials, overrides, seed, tasks, out, jobs))
+    overrides, layered = overrides_of(set_, skip_bad_images), with_backbone(preset, backbone)
+    leave_if(tune_command(console, layered, names_in(methods), trials, overrides, seed, tasks, out, jobs))
 
 
 @app.command(rich_help_panel=EXPERIMENTS)
@@ -207,9 +197,9 @@ def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the pa
     report_command(console, runs, out)
 
 
-add_sweep_commands(app, console, errors)
-add_reproduce_commands(app, console, errors)
-add_data_commands(app, console, errors)
+app.command(rich_help_panel=EXPERIMENTS)(sweep)
+app.command(rich_help_panel=PAPER)(reproduce)
+app.command(rich_help_panel=MACHINE)(data)
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -282,50 +272,26 @@ def serve(
     serve_command(console, errors, model, host, port, token, device, allow_host or [], limit or [], method)
 
 
-def _overrides(set_: list[str] | None, skip_bad_images: bool) -> list[str]:
-    """Return all overrides as the user could have written them with --set."""
-    return [*(set_ or []), *(["data.skip_bad_images=true"] if skip_bad_images else [])]
-
-
-def _names(text: str) -> list[str]:
-    """Read names separated by commas, each once."""
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _leave_if(problems: list[str]) -> None:
-    """Say what failed, a sentence each, and leave with exit code 1 if anything did."""
-    for problem in problems:
-        errors.print(f"[bold red]error:[/] {_escaped(problem)}", soft_wrap=True, highlight=False)
-    if problems:
-        raise typer.Exit(1)
-
-
 def main() -> None:
     """Run the command line; an error the user can act on is one sentence and exit code 2."""
     try:
         app()
     except ClareError as error:
-        errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
+        say_error(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
         # Disks, rights and limits of the system, where nobody nearer could say more.
         about = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or str(error) or type(error).__name__
-        told = f"{about}{reason}; make room or make it accessible, and run again"
-        errors.print(f"[bold red]error:[/] {_escaped(told)}", soft_wrap=True, highlight=False)
+        say_error(f"{about}{reason}; make room or make it accessible, and run again")
         sys.exit(ClareError.exit_code)
     except (ImportError, RuntimeError) as error:
         if "torchvision" not in str(error):
             raise
-        errors.print("[bold red]error:[/] torchvision does not work with this torch; `clare doctor` says what to do")
+        say_error("torchvision does not work with this torch; `clare doctor` says what to do")
         sys.exit(ClareError.exit_code)
     except SystemExit as leaving:
         # Typer turns Ctrl-C into this code before it can be seen here.
         if leaving.code == 130:
             errors.print("interrupted; run the same command again to go on")
         raise
-
-
-def _escaped(text: str) -> str:
-    """Keep brackets in a message from being read as markup."""
-    return text.replace("[", "\\[")

@@ -23,7 +23,6 @@ def predict_command(
     console: Console,
     path: Path,
     images: list[str],
-    *,
     top: int,
     threshold: float | None,
     as_json: bool,

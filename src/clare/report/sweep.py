@@ -1,7 +1,6 @@
 """A grid of settings as a table, as files for other programs, and as a curve over the number that was swept."""
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from clare.report.plots import chart_figure
 from clare.report.standings import ACCURACIES, NAMES, Failure, spread_percent, to_page
 from clare.report.styles import COLOURS, DASHES, NUM_MARKERS, Style
 from clare.report.summary import rounded
-from clare.report.tables import NONE, Sheet, to_csv
+from clare.report.tables import NONE, Sheet, is_number, to_csv
 
 DEFINITIONS = ACCURACIES + (
     "±, and the band around a line: the standard deviation over seeds. The best final accuracy comes first."
@@ -67,7 +66,7 @@ def sweep_sheet(sweep: Sweep) -> Sheet:
     has_methods = len(sweep.methods) > 1 or not sweep.swept
     # The last part of a key names a setting, for which a terminal has room, unless another ends the same.
     ends = Counter(key.rpartition(".")[2] for key in sweep.swept)
-    columns = [end if ends[end := key.rpartition(".")[2]] == 1 else _short(key) for key in sweep.swept]
+    columns = [end if ends[end := key.rpartition(".")[2]] == 1 else short_key(key) for key in sweep.swept]
     header = (*(["Method"] if has_methods else []), *columns, "Seeds", *NAMES.values())
     rows = []
     for row in sweep.ranked:
@@ -98,7 +97,7 @@ def write_sweep(sweep: Sweep, facts: Mapping[str, Any], folder: Path) -> list[Pa
 
 def sweep_figure(sweep: Sweep) -> Figure | None:
     """Final accuracy against the number with the most values; every other choice is a line of its own."""
-    numbers = [key for key, values in sweep.swept.items() if all(map(_is_number, values))]
+    numbers = [key for key, values in sweep.swept.items() if all(map(is_number, values))]
     if not 1 <= len(numbers) <= 2:
         return None
     across = max(numbers, key=lambda key: len(sweep.swept[key]))
@@ -110,7 +109,7 @@ def sweep_figure(sweep: Sweep) -> Figure | None:
         return None
     places = sorted(float(value) for value in sweep.swept[across])
     curves = tuple(_curve(label, rows, across, places) for label, rows in lines.items())
-    chart = Chart("sweep", "", "", _short(across), "final accuracy (%)", "percent", curves)
+    chart = Chart("sweep", "", "", short_key(across), "final accuracy (%)", "percent", curves)
     # Lines are told apart by colour and marker, and those beyond the colours by their dashes too.
     turns = [(index, *divmod(index, len(COLOURS))) for index in range(len(curves))]
     looks = [Style(colour, index % NUM_MARKERS, turn % len(DASHES), False) for index, turn, colour in turns]
@@ -123,7 +122,7 @@ def _line_label(sweep: Sweep, row: SweepRow, across: str) -> str:
     """Name what a line has in common: its method, where there are several, and its other values."""
     words = [row.label] if len(sweep.methods) > 1 else []
     others = [key for key in sweep.swept if key != across and key in row.values]
-    return ", ".join([*words, *(f"{_short(key)} {_shown(row.values[key])}" for key in others)]) or row.label
+    return ", ".join([*words, *(f"{short_key(key)} {_shown(row.values[key])}" for key in others)]) or row.label
 
 
 def _curve(label: str, rows: Sequence[SweepRow], across: str, places: Sequence[float]) -> Curve:
@@ -194,11 +193,6 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _short(key: str) -> str:
-    """A key without the section that most have."""
+def short_key(key: str) -> str:
+    """A key as tables and folders show it, without the section that most have."""
     return key.removeprefix("method.")
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value has a place on an axis."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

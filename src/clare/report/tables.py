@@ -64,6 +64,11 @@ def _in_thousands(number: float, units: Sequence[str]) -> str:
     return f"{number / 1000**power:.{int(power > 0 and number < 10 * 1000**power)}f}{units[power]}"
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value has an order and a place on an axis."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def state(run: RunRecord) -> str:
     """How far a run came, and nothing when it is finished."""
     return "" if run.finished else f"{len(run.tasks)} of {len(run.start.task_sizes)} tasks"

@@ -13,6 +13,7 @@ from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.presets.load import check_acting, make_experiment, overrides_for, parse_override
 from clare.presets.schema import Experiment
+from clare.report.sweep import short_key
 
 MAX_RUNS = 10_000
 MAX_NAME_LENGTH = 120
@@ -50,11 +51,6 @@ class Point:
             return name
         # Two values that read the same once they are fit for a name still need a folder each.
         return f"{name[:MAX_NAME_LENGTH]}-{hashlib.sha256(exact.encode()).hexdigest()[:8]}"
-
-
-def short_key(key: str) -> str:
-    """Return a key as tables and folders show it."""
-    return key.removeprefix("method.")
 
 
 def text_of(value: Any) -> str:

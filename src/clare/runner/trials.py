@@ -14,6 +14,7 @@ from clare.methods.base import Method
 from clare.methods.protocols import FACTORS, Tunable
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
+from clare.report.tables import is_number
 from clare.seeds import derive_seed
 
 FIRST_ROUND, ROUND = 3, 2
@@ -104,24 +105,19 @@ def next_trials(grid: Grid, scores: Mapping[Point, Score], num: int) -> list[Tri
 
 def _steps(values: Sequence[Any], one: Any, other: Any) -> int:
     """Return how far apart two values of an axis are."""
-    return abs(values.index(one) - values.index(other)) if _is_number(one) else int(one != other)
-
-
-def _is_number(value: Any) -> bool:
-    """Tell whether a setting has an order."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return abs(values.index(one) - values.index(other)) if is_number(one) else int(one != other)
 
 
 def edge_of(value: Any, tried: Sequence[Any]) -> str:
     """Say where a number is the last on its side of those that were tried, so that one beyond might be better still."""
-    if not _is_number(value) or len(set(tried)) < 2:
+    if not is_number(value) or len(set(tried)) < 2:
         return ""
     return {max(tried): "highest tried", min(tried): "lowest tried"}.get(value, "")
 
 
 def values_of(start: Any, listed: Sequence[Any], key: str) -> list[Any]:
     """Return the preset's value and the others to try: numbers are factors on it, in order; all else is a value."""
-    if not _is_number(start):
+    if not is_number(start):
         return [start, *(value for value in listed if value != start)]
     if not all(isinstance(value, int | float) and value > 0 for value in listed):
         raise SettingsError(f"`tunable` lists {listed} for the number '{key}'; list factors above 0")

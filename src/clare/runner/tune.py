@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +18,40 @@ from clare.methods import METHODS
 from clare.metrics.summary import summarise
 from clare.presets.load import layers_of, make_experiment, parse_override
 from clare.presets.write import table_lines
-from clare.report.record import read_run
+from clare.report.record import RunRecord, read_run
 from clare.report.tables import Sheet, percent, to_rich
 from clare.runner.compare import check_processes
-from clare.runner.jobs import Job, Reasons, run_jobs
+from clare.runner.jobs import Job, run_jobs
 from clare.runner.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one trial reached on the validation images, or why it failed."""
+    """A trial with its run, once it came to its end, or why it failed."""
 
     method: str
     trial: Trial
-    average_accuracy: float | None
-    final_accuracy: float | None
-    seconds: float
+    run: RunRecord | None
     error: str | None
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """What it reached on the validation images."""
+        return {} if self.run is None else dict(summarise(self.run))
 
     @property
     def score(self) -> Score:
         """What the best trial has most of."""
-        if self.final_accuracy is None or self.average_accuracy is None:
-            return -math.inf, -math.inf
-        return self.final_accuracy, self.average_accuracy
+        final, average = (self.figures.get(name) for name in ("final_accuracy", "average_accuracy"))
+        return (-math.inf, -math.inf) if final is None or average is None else (final, average)
+
+    def as_json(self) -> dict[str, Any]:
+        """Settings and scores."""
+        entry = {"method": self.method, "settings": self.trial.settings}
+        if self.error:
+            return {**entry, "error": self.error}
+        scores = {name: self.figures[name] for name in ("average_accuracy", "final_accuracy")}
+        return {**entry, **scores, "seconds": round(self.figures["seconds"], 1)}
 
 
 def tune_command(
@@ -56,8 +67,6 @@ def tune_command(
 ) -> list[str]:
     """Run all trials, write `tune.json` and a preset with the best settings, and return which methods have none."""
     check_processes(num_processes)
-    if not methods:
-        raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
     for method in methods:
         METHODS.named(method)
     words = validation_overrides(preset, methods[0], overrides, num_tasks)
@@ -76,11 +85,29 @@ def tune_command(
         if len(found) < num_trials:
             console.print(f"{method}: {len(found)} of {num_trials} trials, there is no more to try", highlight=False)
         console.print(to_rich(_sheet(method, found, best.get(method))))
-        for line in _edges(found, best.get(method)):
-            console.print(f"{method}: {line}", soft_wrap=True, highlight=False)
-    _write_trials(root / "tune.json", preset, overrides, num_tasks, results, best)
+        for key, value in best[method].trial.settings.items() if method in best else ():
+            edge = edge_of(value, [result.trial.settings[key] for result in found])
+            if edge:
+                said = f"the best {key}, {value}, is the {edge}; more --trials may find a better one beyond it"
+                console.print(f"{method}: {said}", soft_wrap=True, highlight=False)
+    chosen = {method: result.trial.settings for method, result in best.items()}
+    environments = [result.run.environment for result in best.values() if result.run is not None]
+    write_json(
+        root / "tune.json",
+        {
+            "preset": preset,
+            "seed": results[methods[0]][0].trial.experiment.seed,
+            "evaluate_on": "validation",
+            "chosen_by": "final_accuracy",
+            "overrides": overrides,
+            "num_tasks": num_tasks,
+            "environment": dict(environments[0]) if environments else None,
+            "trials": [result.as_json() for found in results.values() for result in found],
+            "chosen": chosen,
+        },
+    )
     path = root / f"{name}-tuned.toml"
-    write_text(path, tuned_preset(preset, {method: result.trial.settings for method, result in best.items()}))
+    write_text(path, tuned_preset(preset, chosen))
     console.print(f"tuned preset: {path}", soft_wrap=True, highlight=False)
     lost = [method for method in methods if method not in best]
     return [f"no trial of {method} came to its end: {results[method][0].error}" for method in lost]
@@ -103,7 +130,10 @@ def _search(
         ]
         reasons = run_jobs(console, jobs, num_processes, lambda job: None)
         for method, trials in drawn.items():
-            results[method] += [_result(method, trial, root, reasons) for trial in trials]
+            for trial in trials:
+                error = reasons.get(trial.label)
+                run = None if error else read_run(root / "trials" / trial.label)
+                results[method].append(Result(method, trial, run, error))
     return results
 
 
@@ -136,74 +166,19 @@ def num_classes_of(stream: StreamSettings, num_tasks: int) -> int:
     return min(num_classes, stream.num_classes)
 
 
-def _result(method: str, trial: Trial, root: Path, reasons: Reasons) -> Result:
-    """Read what a trial reached."""
-    if trial.label in reasons:
-        return Result(method, trial, None, None, 0.0, reasons[trial.label])
-    figures = summarise(read_run(root / "trials" / trial.label))
-    return Result(method, trial, figures["average_accuracy"], figures["final_accuracy"], figures["seconds"], error=None)
-
-
 def _sheet(method: str, results: Sequence[Result], best: Result | None) -> Sheet:
     """The trials of one method, the best first."""
     ranked = sorted(results, key=lambda result: result.score, reverse=True)
     rows = tuple(
         (
             ", ".join(f"{key} {value}" for key, value in result.trial.settings.items()) or "nothing to tune",
-            percent(result.average_accuracy),
-            "failed" if result.error else percent(result.final_accuracy),
+            percent(result.figures.get("average_accuracy")),
+            "failed" if result.error else percent(result.figures["final_accuracy"]),
         )
         for result in ranked
     )
     marked = frozenset(index for index, result in enumerate(ranked) if result is best)
     return Sheet(f"{method}: trials on validation images, in percent", ("Settings", "Average", "Final"), rows, marked)
-
-
-def _edges(results: Sequence[Result], best: Result | None) -> list[str]:
-    """Say which of the best settings lie at the end of what was tried."""
-    if best is None:
-        return []
-    tried = [result.trial.settings for result in results]
-    edges = {key: edge_of(value, [each[key] for each in tried]) for key, value in best.trial.settings.items()}
-    return [
-        f"the best {key}, {best.trial.settings[key]}, is the {edge}; more --trials may find a better one beyond it"
-        for key, edge in edges.items()
-        if edge
-    ]
-
-
-def _write_trials(
-    path: Path,
-    preset: str,
-    overrides: Sequence[str],
-    num_tasks: int | None,
-    results: Mapping[str, Sequence[Result]],
-    best: Mapping[str, Result],
-) -> None:
-    """Write all trials with their settings and scores, and which were chosen."""
-    trials = []
-    for result in (result for found in results.values() for result in found):
-        entry: dict[str, Any] = {"method": result.method, "settings": result.trial.settings}
-        if result.error:
-            trials.append({**entry, "error": result.error})
-            continue
-        scores = {"average_accuracy": result.average_accuracy, "final_accuracy": result.final_accuracy}
-        trials.append({**entry, **scores, "seconds": round(result.seconds, 1)})
-    finished = [path.parent / "trials" / result.trial.label for result in best.values()]
-    write_json(
-        path,
-        {
-            "preset": preset,
-            "seed": next(iter(results.values()))[0].trial.experiment.seed,
-            "evaluate_on": "validation",
-            "chosen_by": "final_accuracy",
-            "overrides": list(overrides),
-            "num_tasks": num_tasks,
-            "environment": dict(read_run(finished[0]).environment) if finished else None,
-            "trials": trials,
-            "chosen": {method: result.trial.settings for method, result in best.items()},
-        },
-    )
 
 
 def tuned_preset(preset: str, chosen: Mapping[str, Mapping[str, Any]]) -> str:
