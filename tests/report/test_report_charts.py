@@ -74,8 +74,8 @@ def test_the_band_is_a_standard_deviation_around_the_mean(seeds: list[RunRecord]
     found = curve(charts_of(seeds)["accuracy"], "clare")
     seen = 100 * np.array([[task.seen for task in run.tasks] for run in seeds if run.method == "clare"])
     np.testing.assert_allclose(found.values, seen.mean(axis=0))
-    np.testing.assert_allclose(found.low, seen.mean(axis=0) - seen.std(axis=0, ddof=1))
-    np.testing.assert_allclose(found.high, seen.mean(axis=0) + seen.std(axis=0, ddof=1))
+    np.testing.assert_allclose(found.band[0], seen.mean(axis=0) - seen.std(axis=0, ddof=1))
+    np.testing.assert_allclose(found.band[1], seen.mean(axis=0) + seen.std(axis=0, ddof=1))
 
 
 def test_every_value_lies_within_the_axes(seeds: list[RunRecord]) -> None:

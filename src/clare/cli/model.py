@@ -11,8 +11,10 @@ from clare.classifier.classifier import Classifier, load
 from clare.cli.console import first_of, plain_table, say
 from clare.cli.learn import accuracy_cells, capacity_line, day
 from clare.errors import ModelError
+from clare.files import write_bytes
 from clare.model.records import Evaluation
-from clare.report.model_plots import capacity_figure, confusion_figure, write_figure
+from clare.report.model_plots import capacity_figure, confusion_figure
+from clare.report.plots import to_png
 from clare.report.tables import percent
 
 MOST_DRAWN = 100
@@ -32,7 +34,7 @@ def inspect_command(console: Console, path: Path, plot: Path | None, method: str
     if plot is not None and model.claims is not None and model.capacity is not None:
         if not model.claims:
             raise ModelError(f"{path} has learnt no task yet, so there is nothing to plot; teach it some classes")
-        write_figure(capacity_figure(model.claims, model.capacity.num_coordinates), plot)
+        write_bytes(plot, to_png(capacity_figure(model.claims, model.capacity.num_coordinates)))
         say(console, f"plot: {plot}")
 
 
@@ -112,7 +114,7 @@ def _draw(console: Console, evaluation: Evaluation, plot: Path) -> None:
     mistakes = Counter({row: sum(found.values()) - found.get(row, 0) for row, found in taken.items()})
     shown = sorted(sorted(seen, key=lambda place: (-mistakes[place], place))[:MOST_DRAWN])
     confusion = [[taken.get(row, {}).get(column, 0) for column in shown] for row in shown]
-    write_figure(confusion_figure([evaluation.classes[place] for place in shown], confusion), plot)
+    write_bytes(plot, to_png(confusion_figure([evaluation.classes[place] for place in shown], confusion)))
     which = "" if len(shown) == len(seen) else f" of the {MOST_DRAWN} classes with the most mistakes"
     say(console, f"confusion matrix{which}: {plot}")
 

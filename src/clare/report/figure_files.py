@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from clare.files import write_bytes
 from clare.report.charts import make_charts
 from clare.report.grids import accuracy_grids, claims_grid, movement_histograms
-from clare.report.groups import Group, group_runs
+from clare.report.groups import group_runs
 from clare.report.plots import chart_figure, grid_figure, histogram_figure, to_png, to_svg
 from clare.report.record import RunRecord
 from clare.report.styles import styles_of
@@ -42,20 +42,13 @@ def draw_figures(runs: Sequence[RunRecord]) -> dict[str, Figure]:
     figures = {chart.name: chart_figure(chart, styles) for chart in make_charts(groups)}
     names = _file_names([group.label for group in groups])
     for name, group in zip(names, groups, strict=True):
-        figures |= {f"{kind}-{name}": figure for kind, figure in _own_figures(group).items()}
-    return figures
-
-
-def _own_figures(group: Group) -> dict[str, Figure]:
-    """The figures of one group."""
-    figures = {}
-    matrices, claims = accuracy_grids(group), claims_grid(group) if group.counted[0].tasks else None
-    if matrices:
-        figures["matrix"] = grid_figure(matrices[None], "accuracy (%)")
-    if claims is not None:
-        figures["claims"] = grid_figure(claims, "share of the layer (%)")
-    for histogram in movement_histograms(group):
-        figures[f"updates-task-{histogram.task + 1}"] = histogram_figure(histogram)
+        matrices, claims = accuracy_grids(group), claims_grid(group) if group.counted[0].tasks else None
+        if matrices:
+            figures[f"matrix-{name}"] = grid_figure(matrices[None], "accuracy (%)")
+        if claims is not None:
+            figures[f"claims-{name}"] = grid_figure(claims, "share of the layer (%)")
+        for each in movement_histograms(group):
+            figures[f"updates-task-{each.task + 1}-{name}"] = histogram_figure(each)
     return figures
 
 

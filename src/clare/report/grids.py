@@ -1,6 +1,6 @@
 """The numbers behind heat maps and histograms: accuracy matrices, claims in each layer, sizes of updates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,40 +43,28 @@ def accuracy_grids(group: Group) -> dict[int | None, Grid]:
         return {}
     shortest = min(map(len, matrices.values()))
     mean = np.mean([matrix[:shortest, :shortest] for matrix in matrices.values()], axis=0)
-    grids: dict[int | None, Grid] = {None: Grid(group.label, "task", "after task", mean, 100.0)}
-    for seed, matrix in matrices.items():
-        grids[seed] = Grid(group.label, "task", "after task", matrix, 100.0)
-    return grids
+    values: dict[int | None, FloatArray] = {None: mean, **matrices}
+    return {seed: Grid(group.label, "task", "after task", matrix, 100.0) for seed, matrix in values.items()}
 
 
 def claims_grid(group: Group) -> Grid | None:
     """The share of each layer's coordinates that each task claimed, a mean over seeds; none where not recorded."""
     shares = []
     for run in group.counted:
-        rows = [_claims(task.diagnosis) for task in run.tasks]
-        known = [row for row in rows if row is not None]
-        if not known or len(known) < len(rows):
+        told = [task.diagnosis for task in run.tasks]
+        if not told or any("claimed_per_block" not in each for each in told):
             return None
-        shares.append(np.stack(known))
+        shares.append(np.stack([np.divide(each["claimed_per_block"], each["coordinates_per_block"]) for each in told]))
     shortest = min(map(len, shares))
     mean = 100 * np.mean([each[:shortest] for each in shares], axis=0)
     return Grid(group.label, "layer", "task", mean, float(mean.max()) or 1.0)
 
 
-def _claims(diagnosis: Mapping[str, Any]) -> FloatArray | None:
-    """The share of each layer that one task claimed."""
-    if "claimed_per_block" not in diagnosis:
-        return None
-    claimed = np.asarray(diagnosis["claimed_per_block"], dtype=np.float64)
-    shares: FloatArray = claimed / np.asarray(diagnosis["coordinates_per_block"])
-    return shares
-
-
 def movement_histograms(group: Group) -> list[Histogram]:
     """The sizes of updates at the first, the middle and the last task with any, of the first seed."""
     told = [task for task in group.counted[0].tasks if any(task.diagnosis.get("movement", {}).get("counts", ()))]
-    chosen = [told[place] for place in _spread_out(len(told))]
-    return [_histogram(group.label, task.task, task.diagnosis["movement"]) for task in chosen]
+    places = sorted({round(place) for place in np.linspace(0, len(told) - 1, NUM_HISTOGRAMS)}) if told else []
+    return [_histogram(group.label, told[place].task, told[place].diagnosis["movement"]) for place in places]
 
 
 def _histogram(label: str, task: int, movement: Mapping[str, Any]) -> Histogram:
@@ -93,8 +81,3 @@ def _histogram(label: str, task: int, movement: Mapping[str, Any]) -> Histogram:
         num_unmoved=int(movement["num_unmoved"]),
         threshold=None if threshold is None else float(threshold),
     )
-
-
-def _spread_out(number: int) -> Sequence[int]:
-    """The first, middle and last of so many places."""
-    return sorted({round(place) for place in np.linspace(0, number - 1, NUM_HISTOGRAMS)}) if number else []

@@ -62,7 +62,9 @@ PAGE_BARS = Size(340.0, 190.0, 12.0, 1.4, (40.0, 8.0, 44.0, 26.0))
 
 def chart_figure(chart: Chart, styles: Mapping[str, Style], size: Size = COLUMN) -> Figure:
     """Curves with their bands; the legend of a file stands below, where it covers none of them."""
-    num_columns = _legend_columns([curve.label for curve in chart.curves])
+    # As many names of this length as stand side by side in one column of a paper.
+    longest = max(len(curve.label) for curve in chart.curves)
+    num_columns = min(len(chart.curves), 3 if longest <= 12 else 2 if longest <= 22 else 1)
     legend = 10.5 * math.ceil(len(chart.curves) / num_columns)
     scale = ", log scale" if chart.is_log else ""
     figure, axes = _figure(size, chart.across, chart.upward + scale, legend)
@@ -80,17 +82,14 @@ def chart_figure(chart: Chart, styles: Mapping[str, Style], size: Size = COLUMN)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: at_tick(value, chart.unit)))
     places = [place for curve in chart.curves for place in curve.places]
-    axes.set_xticks(_from_first(min(places), max(places)))
+    # The first place and whole ones after it, round and not too near.
+    first, last = min(places), max(places)
+    ticks = MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]).tick_values(first, last)
+    axes.set_xticks([first, *(float(tick) for tick in ticks if first + (last - first) / 15 < tick <= last)])
     axes.margins(x=0.025)
     if size.margins is None:
         _add_legend(figure, num_columns)
     return figure
-
-
-def _from_first(first: float, last: float) -> list[float]:
-    """The first place and whole ones after it, round and not too near."""
-    ticks = MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]).tick_values(first, last)
-    return [first, *(float(tick) for tick in ticks if first + (last - first) / 15 < tick <= last)]
 
 
 def _add_legend(figure: Figure, num_columns: int) -> None:
@@ -111,12 +110,6 @@ def _add_legend(figure: Figure, num_columns: int) -> None:
         text.set_parse_math(False)
 
 
-def _legend_columns(labels: Sequence[str]) -> int:
-    """How many names of this length stand side by side in one column of a paper."""
-    longest = max(map(len, labels))
-    return min(len(labels), 3 if longest <= 12 else 2 if longest <= 22 else 1)
-
-
 def _draw(axes: Axes, curve: Curve, style: Style, weight: float) -> None:
     """Add one curve and its band."""
     line = draw_line(axes, curve.places, curve.values, style, weight)
@@ -124,7 +117,7 @@ def _draw(axes: Axes, curve: Curve, style: Style, weight: float) -> None:
     line.set_gid(curve.label)
     line.set_markevery(math.ceil(len(curve.places) / MAX_MARKS))
     if curve.deviations and len(curve.places) > 1:
-        band = axes.fill_between(curve.places, curve.low, curve.high, alpha=0.15, linewidth=0, zorder=1)
+        band = axes.fill_between(curve.places, *curve.band, alpha=0.15, linewidth=0, zorder=1)
         band.set_color(line.get_color())
         band.set_gid(f"{curve.label} band")
 
@@ -215,7 +208,8 @@ def histogram_figure(histogram: Histogram, size: Size = COLUMN) -> Figure:
         left, right = np.clip(edges[:-1], low, high), np.clip(edges[1:], low, high)
         axes.bar(left, histogram.counts, width=right - left, align="edge", color=colour)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+    power = FuncFormatter(lambda value, _: f"10{str(round(math.log10(value))).translate(SUPERSCRIPTS)}")
+    axes.xaxis.set_major_formatter(power)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: at_tick(value, "numbers")))
@@ -223,11 +217,6 @@ def histogram_figure(histogram: Histogram, size: Size = COLUMN) -> Figure:
         axes.axvline(threshold, color=INK, linewidth=0.9 * size.weight, linestyle=(0, (4, 3)))
         axes.set_title(f"threshold {threshold:.1e}", loc="right", color=INK, fontsize=size.text - 1)
     return figure
-
-
-def _power(value: float) -> str:
-    """A power of ten as people write it."""
-    return f"10{str(round(math.log10(value))).translate(SUPERSCRIPTS)}"
 
 
 def _figure(size: Size, across: str, upward: str, extra: float) -> tuple[Figure, Axes]:
