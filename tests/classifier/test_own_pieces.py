@@ -27,7 +27,6 @@ from clare.heads.quadratic import QuadraticSettings
 from clare.methods.clare import Clare, ClareSettings
 from clare.presets.load import find_backbone, make_experiment
 from clare.report.model_plots import capacity_figure, confusion_figure
-from clare.report.plots import to_png
 from clare.report.plots import to_png, to_svg
 
 

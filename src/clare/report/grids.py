@@ -43,8 +43,8 @@ def accuracy_grids(group: Group) -> dict[int | None, Grid]:
         return {}
     shortest = min(map(len, matrices.values()))
     mean = np.mean([matrix[:shortest, :shortest] for matrix in matrices.values()], axis=0)
-    values: dict[int | None, FloatArray] = {None: mean, **matrices}
-    return {seed: Grid(group.label, "task", "after task", matrix, 100.0) for seed, matrix in values.items()}
+    values: list[tuple[int | None, FloatArray]] = [(None, mean), *matrices.items()]
+    return {seed: Grid(group.label, "task", "after task", matrix, 100.0) for seed, matrix in values}
 
 
 def claims_grid(group: Group) -> Grid | None:
