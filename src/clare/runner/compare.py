@@ -42,7 +42,9 @@ def compare_command(
         write_json(root / FILE, comparison)
         if root not in (out, default):
             console.print(f"{default} holds another comparison; this one is in {root}", soft_wrap=True, highlight=False)
-    jobs = make_jobs(preset, experiments, root, len(seeds) > 1)
+    # A method that was named twice has one run.
+    found = {f"{each.method_label}-{each.seed}" if len(seeds) > 1 else each.method_label: each for each in experiments}
+    jobs = [Job(label, preset, experiment, root / label) for label, experiment in found.items()]
 
     def done(job: Job) -> None:
         if is_first_rank() and num_processes == 1:
@@ -75,15 +77,6 @@ def plan(
         raise refusals[0][1]
     check_acting(experiments)
     return experiments, [Failure(label, "", str(error)) for label, error in refusals]
-
-
-def make_jobs(preset: str, experiments: Sequence[Experiment], root: Path, by_seed: bool) -> list[Job]:
-    """Give each run its folder; a method that was named twice has one."""
-    jobs: dict[str, Job] = {}
-    for experiment in experiments:
-        label = f"{experiment.method_label}-{experiment.seed}" if by_seed else experiment.method_label
-        jobs[label] = Job(label, preset, experiment, root / label)
-    return list(jobs.values())
 
 
 def check_processes(num_processes: int) -> None:

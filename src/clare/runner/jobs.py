@@ -193,7 +193,7 @@ def _run_processes(
     for job in jobs:
         if job.label not in reasons:
             done(job)
-    return {job.label: reasons[job.label] for job in jobs if job.label in reasons}
+    return reasons
 
 
 def _start_some(waiting: deque[Job], running: list[_Running], num_processes: int, board: Board) -> None:

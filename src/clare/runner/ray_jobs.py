@@ -146,7 +146,7 @@ def _run_tasks(ray: Any, jobs: Sequence[Job], marker: Path, board: Board) -> Rea
     finally:
         for reference in pending:
             ray.cancel(reference, force=True)
-    return {job.label: reasons[job.label] for job in jobs if job.label in reasons}
+    return reasons
 
 
 def resources_for(experiment: Experiment, has_gpus: bool) -> dict[str, int]:

@@ -96,17 +96,14 @@ def _request(wish: Wish, num_processes: int) -> Request:
         )
     if wish.out.exists() and not wish.out.is_dir():
         raise SettingsError(f"--out got {wish.out}, which is a file and cannot hold tables and runs; choose a folder")
-    names = study.presets if wish.presets is None else parse_presets(wish.presets)
+    given = [name.strip() for word in wish.presets or () for name in word.split(",") if name.strip()]
+    if wish.presets and not given:
+        raise SettingsError(
+            f"--preset got '{wish.presets[0]}', which names no preset; leave it out for the paper's own"
+        )
+    names = given or study.presets
     presets = [with_backbone(name, wish.backbone) for name in names]
     return make_request(study, presets, parse_seeds(wish.seeds, None), wish.overrides, wish.out)
-
-
-def parse_presets(words: Sequence[str]) -> list[str]:
-    """Read `--preset A,B --preset C`."""
-    names = [name.strip() for word in words for name in word.split(",") if name.strip()]
-    if not names:
-        raise SettingsError(f"--preset got '{words[0]}', which names no preset; leave it out for the paper's own")
-    return names
 
 
 def show_plan(
@@ -118,7 +115,13 @@ def show_plan(
     estimator: Estimator,
 ) -> None:
     """Say which runs there are, which are done, and how long the others will take on this device."""
-    settled = {place: _settled(by_choice) for place, by_choice in trials.items()}
+    # What is chosen is known once all trials are done.
+    settled = {
+        place: choose(score_trials(by_choice, score_of))
+        if all(as_job(run).is_done for runs in by_choice.values() for run in runs)
+        else None
+        for place, by_choice in trials.items()
+    }
     # A run whose settings are yet to be chosen is planned with the first of the choices.
     guesses = {place: settled[place] or next(iter(by_choice)) for place, by_choice in trials.items()}
     planned = plan_runs(request, extents, guesses)
@@ -134,13 +137,6 @@ def show_plan(
         seconds = _estimates(entries, extents, done, estimator)
     console.print(to_rich(plan_sheet(request, entries, done, seconds)))
     console.print(plan_words(entries, done, seconds, num_processes), soft_wrap=True, highlight=False)
-
-
-def _settled(by_choice: Mapping[str, Sequence[Run]]) -> str | None:
-    """Return what is chosen when all trials are done, and nothing before."""
-    if not all(as_job(run).is_done for runs in by_choice.values() for run in runs):
-        return None
-    return choose(score_trials(by_choice, score_of))
 
 
 def score_of(run: Run) -> Score:

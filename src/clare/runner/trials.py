@@ -58,9 +58,11 @@ class Grid:
 
     def distance(self, one: Point, other: Point) -> int:
         """Return the most steps between two points on any axis; between words it is one step."""
-        return max(
-            (_steps(values, *pair) for values, *pair in zip(self.axes.values(), one, other, strict=True)), default=0
-        )
+        steps = [
+            abs(values.index(here) - values.index(there)) if is_number(here) else int(here != there)
+            for values, here, there in zip(self.axes.values(), one, other, strict=True)
+        ]
+        return max(steps, default=0)
 
     def trials(self, points: Iterable[Point]) -> Iterator[Trial]:
         """Yield the trials at these points, but for those that the method refuses."""
@@ -101,11 +103,6 @@ def next_trials(grid: Grid, scores: Mapping[Point, Score], num: int) -> list[Tri
         (point for point in grid.points if point not in scores), key=lambda point: grid.distance(point, best)
     )
     return list(itertools.islice(grid.trials(untried), num))
-
-
-def _steps(values: Sequence[Any], one: Any, other: Any) -> int:
-    """Return how far apart two values of an axis are."""
-    return abs(values.index(one) - values.index(other)) if is_number(one) else int(one != other)
 
 
 def edge_of(value: Any, tried: Sequence[Any]) -> str:
