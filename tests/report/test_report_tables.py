@@ -66,14 +66,6 @@ def test_an_interval_does_not_depend_on_the_other_runs(runs: list[RunRecord]) ->
     assert compare(runs)[0].intervals == compare(runs[:2])[0].intervals
 
 
-def test_another_reference_may_be_chosen(runs: list[RunRecord]) -> None:
-    comparisons = compare(runs, "finetune")
-    assert comparisons[0].note == "reference"
-    assert comparisons[1].intervals["final_accuracy"].difference > 0
-    with pytest.raises(RunError, match="did you mean 'finetune'"):
-        compare(runs, "finetun")
-
-
 def test_without_clare_the_first_run_is_the_reference(runs: list[RunRecord]) -> None:
     assert [each.note for each in compare([runs[0], runs[2]])] == ["reference", "unfinished"]
 

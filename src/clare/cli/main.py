@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from clare.cli import own
+from clare.cli.check import check_method
 from clare.cli.console import console, errors, leave_if, say_error
 from clare.cli.data import data
 from clare.cli.options import (
@@ -24,14 +25,15 @@ from clare.cli.options import (
     Overrides,
     OwnMethod,
     Preset,
-    Runs,
     Seed,
     SkipBad,
     names_in,
     overrides_of,
 )
+from clare.cli.reports import report, show
 from clare.cli.reproduce import reproduce
 from clare.cli.sweep import sweep
+from clare.cli.train import train
 from clare.errors import ClareError, SettingsError
 from clare.version import __version__
 
@@ -57,34 +59,7 @@ def options(
     """Class-incremental learning on a frozen vision transformer: train, compare and look at methods."""
 
 
-@app.command(rich_help_panel=EXPERIMENTS)
-def train(
-    preset: Preset,
-    method: Annotated[
-        str | None, typer.Option(help="A method's name (see `clare methods`), or path/to/file.py:Class.")
-    ] = None,
-    backbone: Backbone = None,
-    set_: Overrides = None,
-    seed: Seed = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/PRESET/METHOD-SEED when left out.")] = None,
-    skip_bad_images: SkipBad = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write losses and accuracies for TensorBoard into the run's folder.")
-    ] = False,
-    wandb: Annotated[
-        bool, typer.Option("--wandb", help="Send losses and accuracies to Weights & Biases; WANDB_MODE=offline keeps.")
-    ] = False,
-    one_of_many: Annotated[
-        bool, typer.Option("--one-of-many", hidden=True, help="Take settings that act in another run of a command.")
-    ] = False,
-) -> None:
-    """Run one method over a preset's stream; the same command goes on after an interruption."""
-    from clare.cli.train import train_command
-    from clare.presets.load import with_backbone
-
-    loggers = [name for name, is_wanted in (("tensorboard", tensorboard), ("wandb", wandb)) if is_wanted]
-    preset, overrides = with_backbone(preset, backbone), overrides_of(set_, skip_bad_images)
-    train_command(console, preset, method, overrides, seed, out, loggers, one_of_many)
+app.command(rich_help_panel=EXPERIMENTS)(train)
 
 
 @app.command(rich_help_panel=EXPERIMENTS)
@@ -166,38 +141,8 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all settings o
     list_methods(console, name)
 
 
-@app.command(rich_help_panel=EXPERIMENTS)
-def check_method(
-    method: Annotated[str, typer.Argument(help="A method's name (see `clare methods`), or path/to/file.py:Class.")],
-) -> None:
-    """Try every promise of the contract on a method, on a tiny stream and a tiny random backbone."""
-    from clare.cli.check import check_command
-
-    raise typer.Exit(check_command(console, method))
-
-
-@app.command(rich_help_panel=EXPERIMENTS)
-def show(
-    runs: Runs,
-    latex: Annotated[
-        bool, typer.Option("--latex", help="Print LaTeX instead: means and deviations over seeds, for booktabs.")
-    ] = False,
-) -> None:
-    """Print the tables of runs: accuracy after each task, and how runs differ."""
-    from clare.cli.reports import show_command
-
-    show_command(console, runs, latex)
-
-
-@app.command(rich_help_panel=EXPERIMENTS)
-def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")]) -> None:
-    """Write one self-contained page about runs, its figures as PNG and SVG, and its numbers as JSON and Markdown."""
-    from clare.cli.reports import report_command
-
-    report_command(console, runs, out)
-
-
-app.command(rich_help_panel=EXPERIMENTS)(sweep)
+for experiment in (check_method, show, report, sweep):
+    app.command(rich_help_panel=EXPERIMENTS)(experiment)
 app.command(rich_help_panel=PAPER)(reproduce)
 app.command(rich_help_panel=MACHINE)(data)
 

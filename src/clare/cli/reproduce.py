@@ -30,7 +30,7 @@ def reproduce(
     ] = None,
 ) -> None:
     """Repeat a table or figure of the paper, on its data or on others, and write it beside the paper's numbers."""
-    from clare.runner.reproduction import Wish, reproduce_command
+    from clare.runner.reproduction import reproduce_command, request_of
 
-    wish = Wish(experiment, preset, backbone, seeds, set_ or [], out)
-    leave_if(reproduce_command(console, wish, jobs, plan))
+    request = request_of(experiment, preset, backbone, seeds, set_ or [], out, jobs)
+    leave_if(reproduce_command(console, request, jobs, plan))

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from clare.errors import RunError, nearest
+from clare.errors import RunError
 from clare.identity import identity
 from clare.metrics.bootstrap import STATISTICS, Interval, Pair, Statistic, paired_intervals
 from clare.metrics.summary import summarise
@@ -167,37 +167,27 @@ def label_runs(runs: Sequence[RunRecord]) -> list[str]:
     return [next((name for name in own if counts[name] == 1), own[0]) for own in names]
 
 
-def choose_reference(runs: Sequence[RunRecord], reference: str | None = None) -> str:
-    """The method to compare with: the one asked for, else CLARE where it was run, else the first run's."""
+def choose_reference(runs: Sequence[RunRecord]) -> str:
+    """The method to compare with: CLARE where it was run, else that of the first run."""
     methods = [run.method for run in runs]
-    if reference is None:
-        return DEFAULT_REFERENCE if DEFAULT_REFERENCE in methods else methods[0]
-    if reference not in methods:
-        known = sorted(set(methods))
-        raise RunError(
-            f"no run of the method '{reference}' is here{nearest(reference, known)}; choose from {', '.join(known)}"
-        )
-    return reference
+    return DEFAULT_REFERENCE if DEFAULT_REFERENCE in methods else methods[0]
 
 
-def compare(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> list[Standing]:
-    """Compare each run with the reference method's first on its stream and backbone; `seed` sets the resamples."""
+def compare(runs: Sequence[RunRecord]) -> list[Standing]:
+    """Compare each run with the reference method's first on its stream and backbone."""
     if not runs:
         raise RunError("there is no run to compare; give one or more folders that `clare train` wrote")
-    method = choose_reference(runs, reference)
+    method = choose_reference(runs)
     alone = [Group(label, (run,)) for label, run in zip(label_runs(runs), runs, strict=True)]
-    return [_stand(each, alone, method, tuple(STATISTICS), seed) for each in alone]
+    return [_stand(each, alone, method, tuple(STATISTICS)) for each in alone]
 
 
-def rank(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> dict[str, list[Standing]]:
-    """Rank groups of equal heads by final accuracy, bounds last; `seed` sets the resamples behind the intervals.
-
-    Where there are several backbones, each has a ranking of its own.
-    """
+def rank(runs: Sequence[RunRecord]) -> dict[str, list[Standing]]:
+    """Rank groups of equal heads by final accuracy, bounds last; of several backbones each has a ranking of its own."""
     groups = group_runs(runs)
     has_several = len({run.start.backbone_hash for run in runs} - {None}) > 1
-    method = choose_reference(runs, reference)
-    standings = [_stand(group, groups, method, FINAL, seed) for group in groups]
+    method = choose_reference(runs)
+    standings = [_stand(group, groups, method, FINAL) for group in groups]
     ranking: dict[str, list[Standing]] = {}
     for standing in sorted(standings, key=lambda each: (each.is_bound, each.group.order)):
         group = standing.group
@@ -207,18 +197,16 @@ def rank(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0)
     return dict(sorted(ranking.items(), key=lambda item: not any(each.is_reference for each in item[1])))
 
 
-def intervals_of(
-    pairs: Sequence[tuple[RunRecord, RunRecord]], names: Sequence[Statistic], seed: int = 0
-) -> dict[Statistic, Interval]:
-    """How far the first of each pair of runs is ahead of the second, a mean over pairs; the same seed, the same draws.
+def intervals_of(pairs: Sequence[tuple[RunRecord, RunRecord]], names: Sequence[Statistic]) -> dict[Statistic, Interval]:
+    """How far the first of each pair of runs is ahead of the second, a mean over pairs; the same pairs, the same draws.
 
     Each interval has draws of its own, so that it does not depend on which other runs are reported.
     """
     paired = [Pair(run.evaluations, other.evaluations, run.start.classes) for run, other in pairs]
-    return paired_intervals(paired, names, random=np.random.RandomState(seed))
+    return paired_intervals(paired, names, random=np.random.RandomState(0))
 
 
-def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[Statistic], seed: int) -> Standing:
+def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[Statistic]) -> Standing:
     """Compare a group with the first of the reference method that met the same classes on the same backbone."""
     is_final = names is FINAL
     met = [other for other in groups if other.method == method and _pairs(group, other, is_final)]
@@ -230,20 +218,18 @@ def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[S
         return Standing(group, {}, OTHER_BACKBONE if met else OTHER_STREAM, is_bound)
     if rivals[0] is group:
         return Standing(group, {}, "reference", is_bound, group)
-    pairs = [pair for pair in _pairs(group, rivals[0], is_final) if _is_comparable(*pair, is_final)]
+    # A difference says something between runs that came to their ends, or equally far.
+    pairs = [
+        (run, each)
+        for run, each in _pairs(group, rivals[0], is_final)
+        if ((run.finished and each.finished) if is_final else len(run.tasks) == len(each.tasks) > 0)
+    ]
     if not pairs:
         return Standing(group, {}, "unfinished", is_bound, rivals[0])
     try:
-        return Standing(group, intervals_of(pairs, names, seed), "", is_bound, rivals[0])
+        return Standing(group, intervals_of(pairs, names), "", is_bound, rivals[0])
     except RunError:
         return Standing(group, {}, "no shared predictions", is_bound, rivals[0])
-
-
-def _is_comparable(run: RunRecord, other: RunRecord, is_final: bool) -> bool:
-    """Whether two runs have come so far that a difference says something: to the end, or equally far."""
-    if is_final:
-        return run.finished and other.finished
-    return len(run.tasks) == len(other.tasks) > 0
 
 
 def _pairs(group: Group, other: Group, is_final: bool) -> list[tuple[RunRecord, RunRecord]]:

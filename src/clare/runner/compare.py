@@ -10,14 +10,14 @@ from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.files import write_json
 from clare.methods import METHODS
-from clare.presets.load import check_acting, make_experiment, overrides_for
-from clare.presets.schema import Experiment
+from clare.presets.load import check_acting, overrides_for
 from clare.report.groups import rank
 from clare.report.record import read_run
 from clare.report.standings import Failure, print_standings
 from clare.report.tables import task_table
 from clare.report.write import write_report
 from clare.runner.comparison import FILE, describe_comparison, take_folder
+from clare.runner.grid import make_point, refusals_of
 from clare.runner.jobs import Job, failures_of, run_jobs
 
 
@@ -32,9 +32,13 @@ def compare_command(
 ) -> list[Failure]:
     """Make all runs, print the comparison, write plots, tables and page, and return what failed."""
     check_processes(num_processes)
-    experiments, failures = plan(preset, methods, overrides, seeds)
+    labels = {METHODS.named(method).name for method in methods}
+    points = [make_point(preset, method, overrides_for(method, methods, overrides), seeds, {}) for method in methods]
+    # A method that refuses these settings fails alone if others take them.
+    failures = refusals_of(points)
+    experiments = [experiment for point in points for experiment in point.experiments]
+    check_acting(experiments)
     name = experiments[0].name
-    labels = {METHODS.get(method).name for method in methods}
     comparison = describe_comparison(name, list(labels), overrides, list({each.seed for each in experiments}))
     default = Path("runs") / name
     root = take_folder(out, default, comparison)
@@ -45,12 +49,7 @@ def compare_command(
     # A method that was named twice has one run.
     found = {f"{each.method_label}-{each.seed}" if len(seeds) > 1 else each.method_label: each for each in experiments}
     jobs = [Job(label, preset, experiment, root / label) for label, experiment in found.items()]
-
-    def done(job: Job) -> None:
-        if is_first_rank() and num_processes == 1:
-            console.print(task_table(read_run(job.folder)))
-
-    reasons = run_jobs(console, jobs, num_processes, done)
+    reasons = run_jobs(console, jobs, num_processes, lambda job: console.print(task_table(read_run(job.folder))))
     failures += failures_of(jobs, reasons)
     runs = [read_run(job.folder) for job in jobs if job.label not in reasons]
     if runs and is_first_rank():
@@ -59,24 +58,6 @@ def compare_command(
         page = write_report(runs, root, f"Methods compared on {name}", ranking, failures)
         console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return failures
-
-
-def plan(
-    preset: str, methods: list[str], overrides: list[str], seeds: Sequence[int | None]
-) -> tuple[list[Experiment], list[Failure]]:
-    """Resolve every method with every seed; a method that refuses these settings fails alone if others take them."""
-    experiments: list[Experiment] = []
-    refusals: list[tuple[str, SettingsError]] = []
-    for method, kind in {name: METHODS.named(name) for name in methods}.items():
-        try:
-            own = overrides_for(method, methods, overrides)
-            experiments += [make_experiment(preset, method, own, seed) for seed in seeds]
-        except SettingsError as error:
-            refusals.append((kind.name, error))
-    if not experiments:
-        raise refusals[0][1]
-    check_acting(experiments)
-    return experiments, [Failure(label, "", str(error)) for label, error in refusals]
 
 
 def check_processes(num_processes: int) -> None:

@@ -13,6 +13,7 @@ from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.presets.load import check_acting, make_experiment, overrides_for, parse_override
 from clare.presets.schema import Experiment
+from clare.report.standings import Failure
 from clare.report.sweep import short_key
 
 MAX_RUNS = 10_000
@@ -128,27 +129,38 @@ def make_points(preset: str, methods: Sequence[str], axes: Sequence[Axis], seeds
     return points
 
 
+def make_point(
+    preset: str, method: str, overrides: Sequence[str], seeds: Sequence[int | None], values: Mapping[str, Any]
+) -> Point:
+    """Resolve a method with every seed, or note why it refuses these settings."""
+    name = METHODS.get(method).name
+    try:
+        return Point(name, values, tuple(make_experiment(preset, method, overrides, seed) for seed in seeds))
+    except SettingsError as error:
+        return Point(name, values, (), error)
+
+
+def refusals_of(points: Sequence[Point]) -> list[Failure]:
+    """Return which points were refused; where all were, none is worth a run."""
+    if points[0].refusal and all(point.refusal for point in points):
+        raise points[0].refusal
+    return [Failure(point.label, "", str(point.refusal)) for point in points if point.refusal]
+
+
 def _points_of(
     preset: str, method: str, methods: Sequence[str], axes: Sequence[Axis], seeds: Sequence[int | None]
 ) -> Iterator[Point]:
     """Yield the grid of one method over the settings that it has, or that no other of the methods has either."""
-    kind = METHODS.get(method)
     own = [axis for axis in axes if overrides_for(method, methods, [f"{axis.key}="])]
     for words in itertools.product(*(axis.words for axis in own)):
         overrides = [f"{axis.key}={word}" for axis, word in zip(own, words, strict=True)]
         values = {axis.key: value_of(axis.key, word) for axis, word in zip(own, words, strict=True)}
-        try:
-            experiments = tuple(make_experiment(preset, method, overrides, seed) for seed in seeds)
-        except SettingsError as error:
-            yield Point(kind.name, values, (), error)
-        else:
-            yield Point(kind.name, values, experiments)
+        yield make_point(preset, method, overrides, seeds, values)
 
 
 def _refuse_hopeless_values(points: Sequence[Point], axes: Sequence[Axis]) -> None:
     """Stop before any time is spent on a grid with a value that is wrong wherever it stands."""
-    if all(point.refusal for point in points) and points[0].refusal:
-        raise points[0].refusal
+    refusals_of(points)
     for axis in axes:
         for value in map(text_of, axis.values):
             using = [point for point in points if axis.key in point.values and text_of(point.values[axis.key]) == value]

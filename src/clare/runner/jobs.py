@@ -57,7 +57,6 @@ class Job:
         return run.has_ended
 
 
-Done = Callable[[Job], None]
 Reasons = dict[str, str]
 """Why runs failed, by their labels."""
 
@@ -67,20 +66,22 @@ def failures_of(jobs: Sequence[Job], reasons: Reasons) -> list[Failure]:
     return [Failure(job.label, job.experiment.head_label, reasons[job.label]) for job in jobs if job.label in reasons]
 
 
-def run_jobs(console: Console, jobs: Sequence[Job], num_processes: int, done: Done) -> Reasons:
-    """Make all runs that are not done, call `done` after each that ends well, and return why the others did not."""
+def run_jobs(
+    console: Console, jobs: Sequence[Job], num_processes: int, done: Callable[[Job], None] = lambda job: None
+) -> Reasons:
+    """Make all runs that are not done, and return why some failed; of runs of this process `done` tells one by one."""
     # A folder that holds another run is told before any time is spent.
     finished = {job.label for job in jobs if job.is_done}
     if num_processes > 1:
-        return _run_processes(console, jobs, finished, num_processes, done)
+        return _run_processes(console, jobs, finished, num_processes)
     reasons: Reasons = {}
     for job in jobs:
         reason = None if job.label in finished else _run_here(console, job)
-        if reason is None:
-            done(job)
-        else:
+        if reason is not None:
             reasons[job.label] = reason
             console.print(f"{job.label} failed; the other runs go on", style="red", highlight=False)
+        elif is_first_rank():
+            done(job)
     return reasons
 
 
@@ -164,9 +165,7 @@ class _Running:
     gpus: tuple[str, ...]
 
 
-def _run_processes(
-    console: Console, jobs: Sequence[Job], finished: set[str], num_processes: int, done: Done
-) -> Reasons:
+def _run_processes(console: Console, jobs: Sequence[Job], finished: set[str], num_processes: int) -> Reasons:
     """Keep a number of processes at work until every job has had its turn."""
     waiting = deque(job for job in jobs if job.label not in finished)
     running: list[_Running] = []
@@ -190,9 +189,6 @@ def _run_processes(
             for each in running:
                 each.process.terminate()
                 each.process.wait()
-    for job in jobs:
-        if job.label not in reasons:
-            done(job)
     return reasons
 
 

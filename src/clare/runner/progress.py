@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -217,15 +217,12 @@ def progress_of(folder: Path) -> str:
     num_done, num_tasks = 0, 0
     record = folder / "record.jsonl"
     for line in record.read_bytes().splitlines() if record.exists() else []:
-        try:
+        # The last line may be half written.
+        with suppress(ValueError, RecursionError, AttributeError):
             event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(event, dict):
-            continue
-        if event.get("event") == "start":
-            num_tasks = len(event.get("task_sizes") or ())
-        num_done += event.get("event") == "task"
+            if event.get("event") == "start":
+                num_tasks = len(event.get("task_sizes") or ())
+            num_done += event.get("event") == "task"
     if not num_tasks:
         return "started"
     return f"task {min(num_done + 1, num_tasks)} of {num_tasks}"

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +42,8 @@ Reasons = Mapping[Path, str]
 """Why runs failed, by their folders."""
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What the user typed."""
-
-    experiment: str
-    presets: Sequence[str] | None
-    backbone: str | None
-    seeds: str | None
-    overrides: Sequence[str]
-    out: Path
-
-
-def reproduce_command(console: Console, wish: Wish, num_processes: int, only_plan: bool) -> list[str]:
+def reproduce_command(console: Console, request: Request, num_processes: int, only_plan: bool) -> list[str]:
     """Plan, run and write an experiment, and return what failed."""
-    check_processes(num_processes)
-    request = _request(wish, num_processes)
     bases = {preset: request.base(preset) for preset in request.presets}
     extents, remarks = expect_all(bases) if only_plan else (count_all(bases), [])
     trials = plan_trials(request, extents)
@@ -78,32 +63,38 @@ def reproduce_command(console: Console, wish: Wish, num_processes: int, only_pla
         console.print(to_rich(sheet))
     for line in conditions(results):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
-    pictures = figure1.write_figures(results, wish.out) if results.study.kind == "figure" else []
+    pictures = figure1.write_figures(results, request.root) if results.study.kind == "figure" else []
     said = figure1.sentences(results) if results.study.kind == "figure" else []
     parts = [*(to_markdown(sheet).rstrip() for sheet in extra), *pictures, *said]
-    page = write_results(results, wish.out, parts, more)
+    page = write_results(results, request.root, parts, more)
     console.print(f"table: {page}", soft_wrap=True, highlight=False)
     return failures(results)
 
 
-def _request(wish: Wish, num_processes: int) -> Request:
+def request_of(
+    experiment: str,
+    presets: Sequence[str] | None,
+    backbone: str | None,
+    seeds: str | None,
+    overrides: Sequence[str],
+    out: Path,
+    num_processes: int,
+) -> Request:
     """Resolve what the user typed."""
-    study = find_study(wish.experiment)
+    check_processes(num_processes)
+    study = find_study(experiment)
     if study.kind == "efficiency" and num_processes > 1:
         raise SettingsError(
             f"{study.name} compares times, which runs side by side would spoil, and --jobs got {num_processes}; "
             "leave it out"
         )
-    if wish.out.exists() and not wish.out.is_dir():
-        raise SettingsError(f"--out got {wish.out}, which is a file and cannot hold tables and runs; choose a folder")
-    given = [name.strip() for word in wish.presets or () for name in word.split(",") if name.strip()]
-    if wish.presets and not given:
-        raise SettingsError(
-            f"--preset got '{wish.presets[0]}', which names no preset; leave it out for the paper's own"
-        )
-    names = given or study.presets
-    presets = [with_backbone(name, wish.backbone) for name in names]
-    return make_request(study, presets, parse_seeds(wish.seeds, None), wish.overrides, wish.out)
+    if out.exists() and not out.is_dir():
+        raise SettingsError(f"--out got {out}, which is a file and cannot hold tables and runs; choose a folder")
+    given = [name.strip() for word in presets or () for name in word.split(",") if name.strip()]
+    if presets and not given:
+        raise SettingsError(f"--preset got '{presets[0]}', which names no preset; leave it out for the paper's own")
+    layered = [with_backbone(name, backbone) for name in given or study.presets]
+    return make_request(study, layered, parse_seeds(seeds, None), overrides, out)
 
 
 def show_plan(
@@ -173,7 +164,7 @@ def as_job(run: Run) -> Job:
 def run_all(console: Console, runs: Sequence[Run], num_processes: int) -> dict[Path, str]:
     """Make all runs that are not done, each once, and return why some failed."""
     jobs = [as_job(run) for run in unique(runs)]
-    reasons = run_jobs(console, jobs, num_processes, lambda job: None)
+    reasons = run_jobs(console, jobs, num_processes)
     return {job.folder: reasons[job.label] for job in jobs if job.label in reasons}
 
 

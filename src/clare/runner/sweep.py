@@ -12,8 +12,8 @@ from clare.report.standings import Failure
 from clare.report.sweep import Sweep, SweepRow, sweep_sheet, write_sweep
 from clare.report.tables import percent, to_rich
 from clare.runner.compare import check_processes
-from clare.runner.grid import make_points, parse_axes
-from clare.runner.jobs import Job, Reasons, failures_of, num_processes_for, run_jobs
+from clare.runner.grid import make_points, parse_axes, refusals_of
+from clare.runner.jobs import Job, failures_of, num_processes_for, run_jobs
 from clare.runner.ray_jobs import run_ray_jobs
 
 
@@ -37,12 +37,13 @@ def sweep_command(
         for label, each in ((f"{point.label}-seed={each.seed}", each) for each in point.experiments):
             jobs_of[point.label].append(Job(label, preset, each, root / label))
     jobs = [job for own in jobs_of.values() for job in own]
-    if ray is None:
-        reasons = _run_here(console, jobs, num_processes or num_processes_for(experiments))
-    else:
+    if ray is not None:
         reasons = run_ray_jobs(console, jobs, ray, root)
-    failures = [Failure(point.label, "", str(point.refusal)) for point in points if point.refusal]
-    failures += failures_of(jobs, reasons)
+    else:
+        count = num_processes or num_processes_for(experiments)
+        check_processes(count)
+        reasons = run_jobs(console, jobs, count, lambda job: _tell(console, job))
+    failures = refusals_of(points) + failures_of(jobs, reasons)
     if is_first_rank():
         rows = []
         for point in points:
@@ -64,13 +65,7 @@ def sweep_command(
     return failures
 
 
-def _run_here(console: Console, jobs: Sequence[Job], num_processes: int) -> Reasons:
-    """Make the runs on this machine; one at a time, each says what it reached."""
-    check_processes(num_processes)
-
-    def done(job: Job) -> None:
-        if is_first_rank() and num_processes == 1:
-            final = percent(summarise(read_run(job.folder))["final_accuracy"])
-            console.print(f"{job.label}: final accuracy {final} %", highlight=False, soft_wrap=True)
-
-    return run_jobs(console, jobs, num_processes, done)
+def _tell(console: Console, job: Job) -> None:
+    """Say what a run reached."""
+    final = percent(summarise(read_run(job.folder))["final_accuracy"])
+    console.print(f"{job.label}: final accuracy {final} %", highlight=False, soft_wrap=True)

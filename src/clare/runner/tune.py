@@ -128,7 +128,7 @@ def _search(
             for trials in drawn.values()
             for trial in trials
         ]
-        reasons = run_jobs(console, jobs, num_processes, lambda job: None)
+        reasons = run_jobs(console, jobs, num_processes)
         for method, trials in drawn.items():
             for trial in trials:
                 error = reasons.get(trial.label)
