@@ -9,10 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from clare.cli import own
-from clare.cli.check import check_method
+from clare.cli import experiments, own
 from clare.cli.console import console, errors, leave_if, say_error
-from clare.cli.data import data
 from clare.cli.options import (
     EXPERIMENTS,
     MACHINE,
@@ -20,20 +18,10 @@ from clare.cli.options import (
     PAPER,
     Backbone,
     Device,
-    Jobs,
-    Methods,
     Overrides,
     OwnMethod,
     Preset,
-    Seed,
-    SkipBad,
-    names_in,
-    overrides_of,
 )
-from clare.cli.reports import report, show
-from clare.cli.reproduce import reproduce
-from clare.cli.sweep import sweep
-from clare.cli.train import train
 from clare.errors import ClareError, SettingsError
 from clare.version import __version__
 
@@ -59,54 +47,8 @@ def options(
     """Class-incremental learning on a frozen vision transformer: train, compare and look at methods."""
 
 
-app.command(rich_help_panel=EXPERIMENTS)(train)
-
-
-@app.command(rich_help_panel=EXPERIMENTS)
-def compare(
-    preset: Preset,
-    methods: Methods,
-    backbone: Backbone = None,
-    set_: Overrides = None,
-    seed: Seed = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Several seeds, separated by commas: every method runs with each of them.")
-    ] = None,
-    jobs: Jobs = 1,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder for this comparison alone; one under runs/ when left out.")
-    ] = None,
-    skip_bad_images: SkipBad = False,
-) -> None:
-    """Run several methods over the same stream and compare them in tables, plots and one page."""
-    from clare.presets.load import with_backbone
-    from clare.runner.compare import compare_command, parse_seeds
-
-    overrides, all_seeds = overrides_of(set_, skip_bad_images), parse_seeds(seeds, seed)
-    layered = with_backbone(preset, backbone)
-    failures = compare_command(console, layered, names_in(methods), overrides, all_seeds, out, jobs)
-    leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
-
-
-@app.command(rich_help_panel=EXPERIMENTS)
-def tune(
-    preset: Preset,
-    methods: Methods,
-    trials: Annotated[int, typer.Option(min=1, help="Settings to try for each method.")] = 6,
-    backbone: Backbone = None,
-    set_: Overrides = None,
-    seed: Seed = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="Use only the classes of so many first tasks.")] = None,
-    jobs: Jobs = 1,
-    out: Annotated[Path | None, typer.Option(help="The folder for all trials; runs/PRESET-tune when left out.")] = None,
-    skip_bad_images: SkipBad = False,
-) -> None:
-    """Choose settings on validation images, with equally many trials for every method, and write a tuned preset."""
-    from clare.presets.load import with_backbone
-    from clare.runner.tune import tune_command
-
-    overrides, layered = overrides_of(set_, skip_bad_images), with_backbone(preset, backbone)
-    leave_if(tune_command(console, layered, names_in(methods), trials, overrides, seed, tasks, out, jobs))
+for experiment in (experiments.train, experiments.compare, experiments.tune):
+    app.command(rich_help_panel=EXPERIMENTS)(experiment)
 
 
 @app.command(rich_help_panel=EXPERIMENTS)
@@ -141,10 +83,32 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all settings o
     list_methods(console, name)
 
 
-for experiment in (check_method, show, report, sweep):
-    app.command(rich_help_panel=EXPERIMENTS)(experiment)
-app.command(rich_help_panel=PAPER)(reproduce)
-app.command(rich_help_panel=MACHINE)(data)
+for other in (experiments.check_method, experiments.show, experiments.report, experiments.sweep):
+    app.command(rich_help_panel=EXPERIMENTS)(other)
+app.command(rich_help_panel=PAPER)(experiments.reproduce)
+
+
+@app.command(rich_help_panel=MACHINE)
+def data(
+    preset: Preset,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Download what is missing, or unpack what you have downloaded.")
+    ] = False,
+    method: Annotated[
+        str | None, typer.Option(help="The method of the run, where the preset asks for path/to/file.py:Class.")
+    ] = None,
+    backbone: Backbone = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as data.root=/mnt; repeatable."),
+    ] = None,
+) -> None:
+    """Say which data and weights a preset needs, what of it is here, where the rest comes from, and fetch it."""
+    from clare.runner.supplies import data_command
+
+    problems, is_ready = data_command(console, preset, method, backbone, set_ or [], fetch)
+    leave_if(problems)
+    raise typer.Exit(int(not is_ready))
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -183,9 +147,16 @@ def export(
     method: OwnMethod = None,
 ) -> None:
     """Write a model for use without clare, with a model card, after checking that it answers as the original."""
-    from clare.cli.export import export_command
+    from clare.export.export import export_model
 
-    export_command(console, model, format_, out, check, method)
+    made = export_model(model, format_, out, check, method)
+    for path in (made.folder / name for name in made.names):
+        num_bytes = path.stat().st_size
+        size = f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e5 else f"{num_bytes / 1e3:.1f} kB"
+        console.print(f"{path} ({size})", soft_wrap=True, highlight=False)
+    console.print(made.agreement.sentence(), soft_wrap=True, highlight=False)
+    if not made.agreement.pictures.are_real:
+        console.print("no real pictures were at hand; --check FOLDER checks with yours", soft_wrap=True)
 
 
 @app.command(rich_help_panel=OWN)

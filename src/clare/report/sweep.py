@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
@@ -19,6 +18,7 @@ from clare.report.charts import Chart, Curve
 from clare.report.figure_files import write_figure
 from clare.report.groups import Group, Spread
 from clare.report.plots import chart_figure
+from clare.report.record import RunRecord
 from clare.report.standings import ACCURACIES, NAMES, Failure, spread_percent, to_page
 from clare.report.styles import COLOURS, DASHES, NUM_MARKERS, Style
 from clare.report.summary import rounded
@@ -104,7 +104,11 @@ def sweep_figure(sweep: Sweep) -> Figure | None:
     lines: dict[str, list[SweepRow]] = {}
     for row in sweep.rows:
         if row.runs:
-            lines.setdefault(_line_label(sweep, row, across), []).append(row)
+            # A line is named by what its rows have in common: their method, where there are several, and other values.
+            others = [key for key in sweep.swept if key != across and key in row.values]
+            words = [f"{short_key(key)} {_shown(row.values[key])}" for key in others]
+            label = ", ".join([row.label, *words] if len(sweep.methods) > 1 or not words else words)
+            lines.setdefault(label, []).append(row)
     if not 1 <= len(lines) <= MAX_LINES or all(across not in row.values for rows in lines.values() for row in rows):
         return None
     places = sorted(float(value) for value in sweep.swept[across])
@@ -114,35 +118,8 @@ def sweep_figure(sweep: Sweep) -> Figure | None:
     turns = [(index, *divmod(index, len(COLOURS))) for index in range(len(curves))]
     looks = [Style(colour, index % NUM_MARKERS, turn % len(DASHES), False) for index, turn, colour in turns]
     figure = chart_figure(chart, {curve.label: look for curve, look in zip(curves, looks, strict=True)})
-    _mark_places(figure.axes[0], places)
-    return figure
-
-
-def _line_label(sweep: Sweep, row: SweepRow, across: str) -> str:
-    """Name what a line has in common: its method, where there are several, and its other values."""
-    words = [row.label] if len(sweep.methods) > 1 else []
-    others = [key for key in sweep.swept if key != across and key in row.values]
-    return ", ".join([*words, *(f"{short_key(key)} {_shown(row.values[key])}" for key in others)]) or row.label
-
-
-def _curve(label: str, rows: Sequence[SweepRow], across: str, places: Sequence[float]) -> Curve:
-    """The means of one line; a method without the setting keeps its level over all places."""
-    if across not in rows[0].values:
-        level = 100 * (rows[0].figures["final_accuracy"].mean or 0.0)
-        return Curve(label, tuple(places), (level,) * len(places), None)
-    ordered = sorted(rows, key=lambda row: float(row.values[across]))
-    finals = [row.figures["final_accuracy"] for row in ordered]
-    deviations = tuple(100 * (final.deviation or 0.0) for final in finals)
-    return Curve(
-        label,
-        tuple(float(row.values[across]) for row in ordered),
-        tuple(100 * (final.mean or 0.0) for final in finals),
-        deviations if any(deviations) else None,
-    )
-
-
-def _mark_places(axes: Axes, places: Sequence[float]) -> None:
-    """Write the values that were tried below the axis, which is logarithmic where they lie far apart."""
+    axes = figure.axes[0]
+    # The values that were tried stand below the axis, which is logarithmic where they lie far apart.
     if places[0] > 0 and places[-1] >= LOGARITHMIC_FROM * places[0]:
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
@@ -150,6 +127,18 @@ def _mark_places(axes: Axes, places: Sequence[float]) -> None:
         axes.set_xticks(places, [f"{place:g}" for place in places])
     elif axes.get_xscale() == "linear":
         axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS))
+    return figure
+
+
+def _curve(label: str, rows: Sequence[SweepRow], across: str, places: Sequence[float]) -> Curve:
+    """The means of one line; a method without the setting keeps its level over all places."""
+    finals = dict.fromkeys(places, Spread(rows[0].figures["final_accuracy"].mean, None))
+    if across in rows[0].values:
+        ordered = sorted(rows, key=lambda row: float(row.values[across]))
+        finals = {float(row.values[across]): row.figures["final_accuracy"] for row in ordered}
+    means = tuple(100 * (final.mean or 0.0) for final in finals.values())
+    deviations = tuple(100 * (final.deviation or 0.0) for final in finals.values())
+    return Curve(label, tuple(finals), means, deviations if any(deviations) else None)
 
 
 def _as_json(row: SweepRow) -> dict[str, Any]:
@@ -160,15 +149,16 @@ def _as_json(row: SweepRow) -> dict[str, Any]:
         "seeds": row.seeds,
         **{name: _pair(figure) for name, figure in row.figures.items()},
         "runs": [
-            {
-                "folder": run.folder.name,
-                "seed": seed,
-                **{name: summarise(run)[name] for name in STATISTICS},
-                "seconds": summarise(run)["seconds"],
-            }
-            for run, seed in zip(row.counted, row.seeds, strict=True)
+            {"folder": run.folder.name, "seed": seed, **_figures(run)}
+            for run, seed in zip(row.runs, row.seeds, strict=True)
         ],
     }
+
+
+def _figures(run: RunRecord) -> dict[str, Any]:
+    """The figures of one run."""
+    found = summarise(run)
+    return {**{name: found[name] for name in STATISTICS}, "seconds": found["seconds"]}
 
 
 def _line(sweep: Sweep, row: SweepRow) -> dict[str, Any]:
