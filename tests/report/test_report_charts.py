@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 from fake_runs import diagnose, write_run
 
-from clare.report.charts import Chart, Curve, at_tick, make_charts, shown
-from clare.report.grids import accuracy_grids, claims_grid, movement_histograms
+from clare.report.charts import (
+    Chart,
+    Curve,
+    accuracy_grids,
+    at_tick,
+    claims_grid,
+    make_charts,
+    movement_histograms,
+    shown,
+)
 from clare.report.groups import group_runs
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.styles import COLOURS, COLOURS_ON_DARK, styles_of

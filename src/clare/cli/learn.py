@@ -14,15 +14,14 @@ from rich.table import Table
 from clare.classifier.classifier import Classifier, load
 from clare.classifier.pictures import Pictures, is_split, num_held_back
 from clare.cli.console import plain_table, say
+from clare.cli.options import values_of
 from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
 from clare.model.folder import MANIFEST, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassInfo, ClassReport, Evaluation, Mode
-from clare.presets.load import parse_override
 from clare.report.tables import duration, percent
-from clare.settings import merge
 
 NAMED = {"backbone": "backbone", "method": "method", "seed": "seed", "keep": "num_kept"}
 """Options for a new model, and what Python calls them."""
@@ -119,9 +118,7 @@ def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], dev
         return model
     if mode == "update":
         raise SettingsError(f"{path} knows no classes that could get more pictures; leave out --update")
-    settings: dict[str, Any] = {}
-    for override in given.get("set", []):
-        settings = merge(settings, parse_override(override))
+    settings = values_of(given.get("set", []))
     named = {name: given[key] for key, name in NAMED.items() if key in given}
     model = Classifier(path, **named, settings=settings or None, device=device)
     if not is_there and model.is_drawing_model and "backbone" not in given:

@@ -21,6 +21,7 @@ from clare.cli.options import (
     Overrides,
     OwnMethod,
     Preset,
+    values_of,
 )
 from clare.errors import ClareError, SettingsError
 from clare.version import __version__
@@ -126,9 +127,40 @@ def pretrain(
     device: Device = "auto",
 ) -> None:
     """Train the embedded drawing backbone on the 145 classes outside the embedded stream."""
-    from clare.cli.pretrain import pretrain_command
+    import torch
 
-    pretrain_command(console, out, set_ or [], device)
+    from clare.backbones.pretrain import PretrainSettings
+    from clare.backbones.pretrain import pretrain as train_backbone
+    from clare.data.sources import DataSettings, load_dataset
+    from clare.engine.ranks import resolve_device
+    from clare.files import write_json, write_tensors
+    from clare.settings import build_settings
+
+    if out.suffix != ".safetensors":
+        raise SettingsError(f"--out got '{out}'; give a file name that ends in .safetensors")
+    settings = build_settings(PretrainSettings, values_of(set_ or []), "")
+    dataset = load_dataset(DataSettings(dataset="quickdraw-pretrain", channels=1))
+    every = max(1, settings.epochs // 20)
+
+    def report(epoch: int, loss: float) -> None:
+        if (epoch + 1) % every == 0 or epoch + 1 == settings.epochs:
+            console.print(f"epoch {epoch + 1} of {settings.epochs}: loss {loss:.3f}", highlight=False)
+
+    place = resolve_device(device)
+    result = train_backbone(dataset, settings, torch.device(place), report)
+    write_tensors(out, result.weights)
+    facts = {
+        "settings": settings.model_dump(mode="json"),
+        "num_classes": len(dataset.classes),
+        "num_train": len(dataset.train),
+        "num_test": len(dataset.test),
+        "test_accuracy": round(result.accuracy, 4),
+        "seconds": round(result.seconds, 1),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if place == "cuda" else "cpu",
+    }
+    write_json(out.with_suffix(".json"), facts)
+    console.print(f"{out}: {result.accuracy:.1%} of the held-out drawings of its {len(dataset.classes)} classes")
 
 
 @app.command(rich_help_panel=OWN)

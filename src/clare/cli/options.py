@@ -1,7 +1,8 @@
 """What several commands say alike: the groups of the help, and the options that they share."""
 
+from functools import reduce
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -53,3 +54,11 @@ def names_in(methods: str) -> list[str]:
     if not names:
         raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
     return names
+
+
+def values_of(overrides: list[str]) -> dict[str, Any]:
+    """Return what several KEY=VALUE say together."""
+    from clare.presets.load import parse_override
+    from clare.settings import merge
+
+    return reduce(merge, map(parse_override, overrides), {})

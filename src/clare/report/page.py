@@ -12,7 +12,7 @@ from clare.identity import flatten
 from clare.report.charts import LARGE
 from clare.report.groups import Group, Standing
 from clare.report.page_figures import Figures, capacity_figures, chart_cards, choice_style, matrices
-from clare.report.pieces import command, facts, folded, section, table
+from clare.report.pieces import command, facts, folded, table
 from clare.report.record import RunRecord, reproduce_command
 from clare.report.standings import DEFINITIONS, NO_HEAD, Failure, comparison_sheet, standing_sheets
 from clare.report.styles import COLOUR_STYLE
@@ -45,7 +45,9 @@ def build_page(
         ("runs", "Each run", "Runs", _runs(comparisons)),
         ("environment", "Environment", "", _environment(comparisons)),
     )
-    whole = "\n".join(section(name, title, body) for name, title, _, body in sections if body)
+    whole = "\n".join(
+        f'<section id="{name}"><h2>{escape(title)}</h2>{body}</section>' for name, title, _, body in sections if body
+    )
     links = [f'<a href="#{name}">{short}</a>' for name, _, short, body in sections if short and body]
     script = _asset("page.js")
     return Template(_asset("page.html")).substitute(

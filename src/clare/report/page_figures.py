@@ -7,8 +7,18 @@ from html import escape
 
 import numpy as np
 
-from clare.report.charts import LARGE, Chart, Curve, leave_out_bounds, make_charts, shown
-from clare.report.grids import Grid, accuracy_grids, claims_grid, movement_histograms
+from clare.report.charts import (
+    LARGE,
+    Chart,
+    Curve,
+    Grid,
+    accuracy_grids,
+    claims_grid,
+    leave_out_bounds,
+    make_charts,
+    movement_histograms,
+    shown,
+)
 from clare.report.groups import Group, Standing, group_runs
 from clare.report.pieces import folded, table
 from clare.report.plots import (
@@ -27,6 +37,7 @@ from clare.report.styles import Style, styles_of
 from clare.report.svg import as_data, page_svg, places_in
 from clare.report.tables import NONE, Sheet, count
 
+STRONG = ' class="strong"'
 LEGENDS = {"last": "after the last task", "mean": "mean over tasks", "most": "at most"}
 
 
@@ -144,18 +155,13 @@ def _legend(figures: Figures, chart: Chart) -> str:
         own = [curves[each.group.label] for each in standings if each.group.label in curves]
         if own and len(figures.heads) > 1:
             parts.append(f'<li class="head">{escape(head or NO_HEAD)}</li>')
-        parts += [_entry(figures, chart, curve) for curve in sorted(own, key=chart.summarised, reverse=True)]
+        for curve in sorted(own, key=chart.summarised, reverse=True):
+            style, value = figures.styles[curve.label], escape(shown(chart.summarised(curve), chart.unit))
+            parts.append(
+                f'<li{STRONG * style.is_strong}><button type="button" data-key="{figures.keys[curve.label]}">'
+                f"{_swatch(style)}<span>{escape(curve.label)}</span><b>{value}</b></button></li>"
+            )
     return f'<ul class="legend">{"".join(parts)}</ul>'
-
-
-def _entry(figures: Figures, chart: Chart, curve: Curve) -> str:
-    """One method in a legend."""
-    style = figures.styles[curve.label]
-    strong = ' class="strong"' if style.is_strong else ""
-    return (
-        f'<li{strong}><button type="button" data-key="{figures.keys[curve.label]}">{_swatch(style)}'
-        f"<span>{escape(curve.label)}</span><b>{escape(shown(chart.summarised(curve), chart.unit))}</b></button></li>"
-    )
 
 
 def _numbers(chart: Chart) -> Sheet:
@@ -183,8 +189,15 @@ def matrices(figures: Figures) -> str:
     if not drawn:
         return ""
     lead = "Accuracy after each task (down) on the test images of each task (across), in percent."
-    body = f'{_choice(figures.seeds)}{_scale(100)}<div class="grids">{"".join(drawn)}</div>'
-    return f'<p class="lead">{lead}</p>{body}'
+    # Buttons for the mean and for each seed, which work without the script.
+    words = {"mean": "mean over seeds", **{str(seed): f"seed {seed}" for seed in figures.seeds}}
+    buttons = "".join(
+        f'<input type="radio" name="seed" id="seed-{value}"{" checked" if value == "mean" else ""}>'
+        f'<label for="seed-{value}">{text}</label>'
+        for value, text in words.items()
+    )
+    choice = f'<fieldset class="choice"><legend>Show</legend>{buttons}</fieldset>' if figures.seeds else ""
+    return f'<p class="lead">{lead}</p>{choice}{_scale(100)}<div class="grids">{"".join(drawn)}</div>'
 
 
 def choice_style(figures: Figures) -> str:
@@ -196,23 +209,11 @@ def choice_style(figures: Figures) -> str:
     )
 
 
-def _choice(seeds: Sequence[int]) -> str:
-    """Buttons for the mean and for each seed, which work without the script."""
-    buttons = [("mean", "mean over seeds"), *((str(seed), f"seed {seed}") for seed in seeds)]
-    drawn = "".join(
-        f'<input type="radio" name="seed" id="seed-{value}"{" checked" if value == "mean" else ""}>'
-        f'<label for="seed-{value}">{text}</label>'
-        for value, text in buttons
-    )
-    return f'<fieldset class="choice"><legend>Show</legend>{drawn}</fieldset>' if seeds else ""
-
-
 def _name(figures: Figures, label: str, remark: str = "") -> str:
     """A caption with the method's style."""
     style = figures.styles[label]
-    strong = ' class="strong"' if style.is_strong else ""
     note = f"<p>{escape(remark)}</p>" if remark else ""
-    return f"<figcaption{strong}><h3>{_swatch(style)}{escape(label)}</h3>{note}</figcaption>"
+    return f"<figcaption{STRONG * style.is_strong}><h3>{_swatch(style)}{escape(label)}</h3>{note}</figcaption>"
 
 
 def _claims(figures: Figures, grid: Grid) -> str:

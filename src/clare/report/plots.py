@@ -19,8 +19,7 @@ from matplotlib.path import Path as Outline
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from clare.report.charts import Chart, Curve, at_tick
-from clare.report.grids import Grid, Histogram
+from clare.report.charts import Chart, Grid, Histogram, at_tick
 from clare.report.styles import COLOURS, DASHES, EMPHASIS, Style
 
 INK = "#1b1f24"
@@ -69,7 +68,11 @@ def chart_figure(chart: Chart, styles: Mapping[str, Style], size: Size = COLUMN)
     scale = ", log scale" if chart.is_log else ""
     figure, axes = _figure(size, chart.across, chart.upward + scale, legend)
     for curve in chart.curves:
-        _draw(axes, curve, styles[curve.label], size.weight)
+        line = draw_line(axes, curve.places, curve.values, styles[curve.label], size.weight)
+        line.set(label=curve.label, gid=curve.label, markevery=math.ceil(len(curve.places) / MAX_MARKS))
+        if curve.deviations and len(curve.places) > 1:
+            band = axes.fill_between(curve.places, *curve.band, alpha=0.15, linewidth=0, zorder=1)
+            band.set(color=line.get_color(), gid=f"{curve.label} band")
     low, high = chart.span
     if chart.is_log:
         axes.set_yscale("log")
@@ -108,18 +111,6 @@ def _add_legend(figure: Figure, num_columns: int) -> None:
     for text in legend.get_texts():
         # Names come from the user: a dollar sign is a dollar sign.
         text.set_parse_math(False)
-
-
-def _draw(axes: Axes, curve: Curve, style: Style, weight: float) -> None:
-    """Add one curve and its band."""
-    line = draw_line(axes, curve.places, curve.values, style, weight)
-    line.set_label(curve.label)
-    line.set_gid(curve.label)
-    line.set_markevery(math.ceil(len(curve.places) / MAX_MARKS))
-    if curve.deviations and len(curve.places) > 1:
-        band = axes.fill_between(curve.places, *curve.band, alpha=0.15, linewidth=0, zorder=1)
-        band.set_color(line.get_color())
-        band.set_gid(f"{curve.label} band")
 
 
 def draw_line(axes: Axes, places: Sequence[float], values: Sequence[float], style: Style, weight: float) -> Any:

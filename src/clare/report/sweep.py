@@ -15,7 +15,6 @@ from clare.files import write_json, write_text
 from clare.metrics.bootstrap import STATISTICS
 from clare.metrics.summary import summarise
 from clare.report.charts import Chart, Curve
-from clare.report.figure_files import write_figure
 from clare.report.groups import Group, Spread
 from clare.report.plots import chart_figure
 from clare.report.record import RunRecord
@@ -23,6 +22,7 @@ from clare.report.standings import ACCURACIES, NAMES, Failure, spread_percent, t
 from clare.report.styles import COLOURS, DASHES, NUM_MARKERS, Style
 from clare.report.summary import rounded
 from clare.report.tables import NONE, Sheet, is_number, to_csv
+from clare.report.write import write_figure
 
 DEFINITIONS = ACCURACIES + (
     "±, and the band around a line: the standard deviation over seeds. The best final accuracy comes first."

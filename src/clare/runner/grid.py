@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 from clare.errors import SettingsError
@@ -61,10 +62,7 @@ def text_of(value: Any) -> str:
 
 def value_of(key: str, word: str) -> Any:
     """Return what a word means as a value of a setting."""
-    value: Any = parse_override(f"{key}={word}")
-    for part in key.split("."):
-        value = value[part]
-    return value
+    return reduce(lambda values, part: values[part], key.split("."), parse_override(f"{key}={word}"))
 
 
 def parse_axes(overrides: Sequence[str]) -> list[Axis]:

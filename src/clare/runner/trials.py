@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,10 +132,10 @@ def tunable_of(kind: type[Method]) -> dict[str, tuple[Any, ...]]:
 
 def _value_at(kind: type[Method], experiment: Experiment, key: str) -> Any:
     """Return the value of a method's setting by its dotted key."""
-    value: Any = experiment.method
-    for part in key.split("."):
-        if not isinstance(value, dict) or part not in value:
-            known = nearest(key, kind.settings_type.model_fields)
-            raise SettingsError(f"the method '{kind.name}' lists '{key}' in `tunable`, but has no such setting{known}")
-        value = value[part]
-    return value
+    try:
+        return reduce(lambda values, part: values[part], key.split("."), experiment.method)
+    except (KeyError, TypeError):
+        known = nearest(key, kind.settings_type.model_fields)
+        raise SettingsError(
+            f"the method '{kind.name}' lists '{key}' in `tunable`, but has no such setting{known}"
+        ) from None
