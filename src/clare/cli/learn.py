@@ -66,32 +66,6 @@ class Bar(Silence):
         self.console.print(f"[yellow]notice:[/] {escape(text)}", soft_wrap=True, highlight=False)
 
 
-def learn_command(
-    console: Console,
-    path: Path,
-    pictures: Path,
-    mode: Mode,
-    creation: dict[str, Any],
-    check: Path | None,
-    skip_bad_images: bool,
-    wait: bool,
-    device: str,
-) -> None:
-    """Teach a folder of pictures to a model folder, which is made if there is none."""
-    counts = count_pictures(pictures)
-    if check is not None:
-        count_pictures(check)
-    bar = Bar(console)
-    with bar.progress:
-        model = open_or_make(bar, path, mode, creation, device)
-        _say_before(bar, model, counts, pictures, mode)
-        read = model.reader(skip_bad_images).to_teach(pictures)
-        _say_read(bar, model, read)
-        change = model.learn(read, mode=mode, listener=bar, wait=wait)
-        checked = None if check is None else model.evaluate(check)
-    print_report(console, model, change, checked)
-
-
 def count_pictures(folder: Path) -> dict[str, list[Path]]:
     """Return the picture files of each class of a folder; nothing is decoded yet."""
     root = folder / "train" if is_split(folder) else folder
@@ -129,7 +103,7 @@ def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], dev
     return model
 
 
-def _say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pictures: Path, mode: Mode) -> None:
+def say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pictures: Path, mode: Mode) -> None:
     """Say what will be taught, how long it will take and how much room there is."""
     num_images = sum(map(len, counts.values()))
     num_held = 0 if is_split(pictures) else sum(num_held_back(len(paths)) for paths in counts.values())
@@ -152,7 +126,7 @@ def _say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pict
             )
 
 
-def _say_read(bar: Bar, model: Classifier, read: Pictures) -> None:
+def say_read(bar: Bar, model: Classifier, read: Pictures) -> None:
     """Say what was left out, and what will hardly work."""
     for name in read.skipped:
         bar.notice(f"'{name}' cannot be read as an image and was left out")
@@ -183,7 +157,8 @@ def capacity_line(model: Classifier) -> str:
 
 def print_report(console: Console, model: Classifier, change: Change, checked: Evaluation | None) -> None:
     """Print accuracies of new and old classes, the capacity left, and what to type next."""
-    console.print(report_table(model, change.classes, checked))
+    new = set(change.classes)
+    console.print(class_table(model, listed(model.classes, new), new, checked, is_full=False))
     num_more = len(model.classes) - MOST_LISTED
     if num_more > 0:
         console.print(f"and {num_more} more classes; clare inspect {quote(str(model.path))} lists all", markup=False)
@@ -203,25 +178,24 @@ def print_report(console: Console, model: Classifier, change: Change, checked: E
     say(console, *lines)
 
 
-def report_table(model: Classifier, new: Sequence[str], checked: Evaluation | None) -> Table:
-    """Return the newest accuracy of every class with its date, and that of a check where there was one."""
-    headings = [
-        "class",
-        "task",
-        "pictures",
-        "accuracy (%)",
-        "of",
-        "measured",
-        *(["check (%)", "of"] if checked else []),
-    ]
-    table = plain_table(headings, left=("class", "measured"))
-    reports, just_learnt = model.reports, set(new)
-    for place, info in listed(model.classes, just_learnt):
-        row = [escape(info.name), str(info.task), str(info.num_images or "-"), *accuracy_cells(reports.get(info.name))]
+def class_table(
+    model: Classifier,
+    classes: Sequence[tuple[int, ClassInfo]],
+    new: set[str],
+    checked: Evaluation | None,
+    is_full: bool,
+) -> Table:
+    """Return the newest accuracy of classes with its date, and that of a check; a full one has the day they came."""
+    before, after = ["taught"] * is_full, ["check (%)", "of"] if checked else []
+    headings = ["class", "task", *before, "pictures", "accuracy (%)", "of", "measured", *after]
+    table, reports = plain_table(headings, left=("class", "taught", "measured")), model.reports
+    for place, info in classes:
+        row = [escape(info.name), str(info.task), *([day(info.taught_at)] * is_full), str(info.num_images or "-")]
+        row += accuracy_cells(reports.get(info.name))
         if checked is not None:
             count = checked.counts[place]
             row += [percent(checked.correct[place] / count), str(count)] if count else ["-", "-"]
-        table.add_row(*row, style="bold" if info.name in just_learnt else None)
+        table.add_row(*row, style="bold" if info.name in new else None)
     return table
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from clare.classifier.classifier import Classifier, load
 from clare.cli.console import first_of, plain_table, say
-from clare.cli.learn import accuracy_cells, capacity_line, day
+from clare.cli.learn import capacity_line, class_table, day
 from clare.errors import ModelError
 from clare.files import write_bytes
 from clare.model.records import Evaluation
@@ -27,7 +27,7 @@ def inspect_command(console: Console, path: Path, plot: Path | None, method: str
     if plot is not None and model.claims is None:
         raise ModelError(f"the method '{model.parts.method.name}' claims no coordinates, so there is nothing to plot")
     say(console, *_facts(path, model))
-    console.print(_class_table(model))
+    console.print(class_table(model, list(enumerate(model.classes)), set(), None, is_full=True))
     if model.claims:
         console.print(_claims_table(model.claims))
     console.print(_history_table(model))
@@ -56,17 +56,6 @@ def _facts(path: Path, model: Classifier) -> list[str]:
         f"size on disk: {num_bytes / 1e6:.1f} MB; changes that can be undone: {model.num_undoable}",
         "",
     ]
-
-
-def _class_table(model: Classifier) -> Table:
-    """Return the classes with the task and the day they came with."""
-    headings = ("class", "task", "taught", "pictures", "accuracy (%)", "of", "measured")
-    table = plain_table(headings, left=("class", "taught", "measured"))
-    reports = model.reports
-    for info in model.classes:
-        cells = (str(info.task), day(info.taught_at), str(info.num_images or "-"))
-        table.add_row(escape(info.name), *cells, *accuracy_cells(reports.get(info.name)))
-    return table
 
 
 def _claims_table(claims: list[list[int]]) -> Table:

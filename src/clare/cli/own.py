@@ -51,13 +51,24 @@ def learn(
     device: Device = "auto",
 ) -> None:
     """Teach a model the classes of a folder of pictures; the pictures of earlier classes are not needed."""
-    from clare.cli.learn import learn_command
+    from clare.cli.learn import Bar, count_pictures, open_or_make, print_report, say_before, say_read
 
     if quick and update:
         raise SettingsError("--quick is for new classes and --update for known ones; give one of them")
     mode: Mode = "quick" if quick else "update" if update else "learn"
     creation = {"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep}
-    learn_command(console, model, pictures, mode, creation, check, skip_bad_images, not no_wait, device)
+    counts = count_pictures(pictures)
+    if check is not None:
+        count_pictures(check)
+    bar = Bar(console)
+    with bar.progress:
+        taught = open_or_make(bar, model, mode, creation, device)
+        say_before(bar, taught, counts, pictures, mode)
+        read = taught.reader(skip_bad_images).to_teach(pictures)
+        say_read(bar, taught, read)
+        change = taught.learn(read, mode=mode, listener=bar, wait=not no_wait)
+        checked = None if check is None else taught.evaluate(check)
+    print_report(console, taught, change, checked)
 
 
 def predict(
@@ -74,9 +85,10 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """Name images with probabilities, and say which are probably none of the known classes."""
-    from clare.cli.predict import predict_command
+    from clare.classifier.classifier import load
+    from clare.cli.predict import answer
 
-    leave_if(predict_command(console, model, images, top, threshold, json, csv, method, device))
+    leave_if(answer(load(model, method=method, device=device), images, top, threshold, json, csv))
 
 
 def inspect(

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
-from clare.classifier.classifier import load
+from clare.classifier.classifier import Classifier
+from clare.cli.console import console
 from clare.data.images import IMAGE_SUFFIXES, Pixels
 from clare.errors import DataError
 from clare.files import write_text
@@ -19,40 +19,31 @@ from clare.model.records import Answer
 BATCH = 256
 
 
-def predict_command(
-    console: Console,
-    path: Path,
-    images: list[str],
-    top: int,
-    threshold: float | None,
-    as_json: bool,
-    csv_file: Path | None,
-    method: str | None,
-    device: str,
+def answer(
+    model: Classifier, images: list[str], top: int, threshold: float | None, as_json: bool, csv_file: Path | None
 ) -> list[str]:
     """Name pictures, and return a sentence for each that could not be read."""
-    model = load(path, method=method, device=device)
     reader = model.reader()
     problems: list[str] = []
     rows: list[list[str]] = []
-    found = expand(images, problems)
+    files = expand(images, problems)
     # In batches, so that not all pictures are in memory at once.
-    for start in range(0, len(found), BATCH):
+    for start in range(0, len(files), BATCH):
         names: list[str] = []
         pixels: list[Pixels] = []
-        for file in found[start : start + BATCH]:
+        for file in files[start : start + BATCH]:
             try:
                 pixels.append(reader.image(file))
                 names.append(str(file))
             except DataError as error:
                 # One that cannot be read is named and does not stop the rest.
                 problems.append(str(error).replace(", or pass --skip-bad-images", ""))
-        for answer in model.guess_pixels(names, pixels, top, threshold):
+        for found in model.guess_pixels(names, pixels, top, threshold):
             if as_json:
-                console.out(json.dumps(answer.as_json(), ensure_ascii=False), highlight=False)
+                console.out(json.dumps(found.as_json(), ensure_ascii=False), highlight=False)
             elif csv_file is None:
-                console.print(as_line(answer), soft_wrap=True, highlight=False)
-            rows.append(as_row(answer))
+                console.print(as_line(found), soft_wrap=True, highlight=False)
+            rows.append(as_row(found))
     if csv_file is not None:
         write_text(csv_file, as_csv(rows, top))
         console.print(f"{csv_file}: {len(rows)} pictures", soft_wrap=True, highlight=False)

@@ -76,22 +76,14 @@ def state(run: RunRecord) -> str:
 
 def task_sheet(run: RunRecord) -> Sheet:
     """What was measured after each task of a run."""
-    rows = tuple(
-        (
-            str(task.task + 1),
-            str(num_classes),
-            percent(task.seen),
-            percent(task.new),
-            percent(task.first),
-            percent(task.capacity_used),
-            duration(task.seconds),
-        )
-        for task, num_classes in zip(run.tasks, run.num_classes_seen, strict=True)
-    )
+    rows = []
+    for task, num_classes in zip(run.tasks, run.num_classes_seen, strict=True):
+        shares = map(percent, (task.seen, task.new, task.first, task.capacity_used))
+        rows.append((str(task.task + 1), str(num_classes), *shares, duration(task.seconds)))
     remark = state(run)
     title = f"{run.method} ({remark}), in percent" if remark else f"{run.method}, in percent"
     header = ("Task", "Classes", "Seen", "New", "First", "Adapter used", "Time")
-    return Sheet(title, header, rows)
+    return Sheet(title, header, tuple(rows))
 
 
 def phase_sheet(run: RunRecord) -> Sheet:

@@ -1,6 +1,5 @@
 """`clare compare`: a matrix of methods and seeds, and what comes of it."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from clare.report.tables import task_table
 from clare.report.write import write_report
 from clare.runner.comparison import FILE, describe_comparison, take_folder
 from clare.runner.grid import make_point, refusals_of
-from clare.runner.jobs import Job, failures_of, run_jobs
+from clare.runner.jobs import Job, check_processes, failures_of, run_jobs
 
 
 def compare_command(
@@ -58,14 +57,6 @@ def compare_command(
         page = write_report(runs, root, f"Methods compared on {name}", ranking, failures)
         console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return failures
-
-
-def check_processes(num_processes: int) -> None:
-    """Refuse to start processes from within one of several ranks."""
-    if num_processes > 1 and "LOCAL_RANK" in os.environ:
-        raise SettingsError(
-            f"--jobs {num_processes} starts processes of its own; leave it out or start without torchrun"
-        )
 
 
 def parse_seeds(text: str | None, seed: int | None) -> list[int | None]:

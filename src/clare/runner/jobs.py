@@ -19,7 +19,7 @@ from clare.engine.context import Silence
 from clare.engine.folder import RunFolder
 from clare.engine.ranks import is_first_rank
 from clare.engine.run import run_experiment
-from clare.errors import ClareError
+from clare.errors import ClareError, SettingsError
 from clare.locks import take
 from clare.presets.schema import Experiment
 from clare.report.standings import Failure
@@ -83,6 +83,14 @@ def run_jobs(
         elif is_first_rank():
             done(job)
     return reasons
+
+
+def check_processes(num_processes: int) -> None:
+    """Refuse to start processes from within one of several ranks."""
+    if num_processes > 1 and "LOCAL_RANK" in os.environ:
+        raise SettingsError(
+            f"--jobs {num_processes} starts processes of its own; leave it out or start without torchrun"
+        )
 
 
 def num_processes_for(experiments: Sequence[Experiment]) -> int:

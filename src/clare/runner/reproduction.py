@@ -35,8 +35,8 @@ from clare.paper.tables import conditions, failures, sheets, write_results
 from clare.presets.load import with_backbone
 from clare.report.record import read_run
 from clare.report.tables import Sheet, to_markdown, to_rich
-from clare.runner.compare import check_processes, parse_seeds
-from clare.runner.jobs import Job, run_jobs
+from clare.runner.compare import parse_seeds
+from clare.runner.jobs import Job, check_processes, run_jobs
 
 Reasons = Mapping[Path, str]
 """Why runs failed, by their folders."""

@@ -11,9 +11,8 @@ from clare.report.record import read_run
 from clare.report.standings import Failure
 from clare.report.sweep import Sweep, SweepRow, sweep_sheet, write_sweep
 from clare.report.tables import percent, to_rich
-from clare.runner.compare import check_processes
 from clare.runner.grid import make_points, parse_axes, refusals_of
-from clare.runner.jobs import Job, failures_of, num_processes_for, run_jobs
+from clare.runner.jobs import Job, check_processes, failures_of, num_processes_for, run_jobs
 from clare.runner.ray_jobs import run_ray_jobs
 
 

@@ -20,8 +20,7 @@ from clare.presets.load import layers_of, make_experiment, parse_override
 from clare.presets.write import table_lines
 from clare.report.record import RunRecord, read_run
 from clare.report.tables import Sheet, percent, to_rich
-from clare.runner.compare import check_processes
-from clare.runner.jobs import Job, run_jobs
+from clare.runner.jobs import Job, check_processes, run_jobs
 from clare.runner.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
 
 
@@ -119,21 +118,15 @@ def _search(
     """Make the trials of all methods round by round, each round about the best of those before."""
     results: dict[str, list[Result]] = {method: [] for method in grids}
     for size in round_sizes(num_trials):
-        drawn = {
-            method: next_trials(grid, {result.trial.point: result.score for result in results[method]}, size)
-            for method, grid in grids.items()
-        }
-        jobs = [
-            Job(trial.label, preset, trial.experiment, root / "trials" / trial.label)
-            for trials in drawn.values()
-            for trial in trials
-        ]
+        trials: list[tuple[str, Trial]] = []
+        for method, grid in grids.items():
+            scores = {result.trial.point: result.score for result in results[method]}
+            trials += [(method, trial) for trial in next_trials(grid, scores, size)]
+        jobs = [Job(trial.label, preset, trial.experiment, root / "trials" / trial.label) for _, trial in trials]
         reasons = run_jobs(console, jobs, num_processes)
-        for method, trials in drawn.items():
-            for trial in trials:
-                error = reasons.get(trial.label)
-                run = None if error else read_run(root / "trials" / trial.label)
-                results[method].append(Result(method, trial, run, error))
+        for (method, trial), job in zip(trials, jobs, strict=True):
+            error = reasons.get(job.label)
+            results[method].append(Result(method, trial, None if error else read_run(job.folder), error))
     return results
 
 
