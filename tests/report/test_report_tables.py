@@ -21,8 +21,8 @@ from clare.report.tables import (
     phase_sheet,
     points,
     task_sheet,
-    task_table,
     to_markdown,
+    to_rich,
 )
 
 
@@ -111,7 +111,7 @@ def test_the_task_table_shows_each_task(runs: list[RunRecord]) -> None:
     assert len(sheet.rows) == 3
     assert task_sheet(runs[0]).rows[0][5] == "-"
     assert "2 of 3 tasks" in task_sheet(runs[2]).title
-    assert accuracy in shown(task_table(runs[1]))
+    assert accuracy in shown(to_rich(task_sheet(runs[1])))
 
 
 def test_the_comparison_table_shows_intervals_and_notes(runs: list[RunRecord]) -> None:
@@ -146,5 +146,5 @@ def test_markdown_keeps_cells_in_their_columns() -> None:
 
 def test_brackets_are_no_markup(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", "[red]x[/red]"))
-    assert "[red]x[/red]" in shown(task_table(run))
+    assert "[red]x[/red]" in shown(to_rich(task_sheet(run)))
     assert "[red]x[/red]" in shown(comparison_table([run]))

@@ -69,7 +69,7 @@ def train(
     from clare.presets.load import check_acting, make_experiment, with_backbone
     from clare.report.record import read_run
     from clare.report.standings import comparison_table
-    from clare.report.tables import task_table
+    from clare.report.tables import task_sheet, to_rich
     from clare.runner.jobs import run_with_bars
     from clare.runner.loggers import check_loggers
 
@@ -86,7 +86,7 @@ def train(
     run_with_bars(console, experiment, folder, label, loggers)
     if is_first_rank():
         run = read_run(folder)
-        console.print(task_table(run))
+        console.print(to_rich(task_sheet(run)))
         console.print(comparison_table([run]))
         console.print(f"run folder: {folder}", soft_wrap=True, highlight=False)
 
@@ -167,14 +167,14 @@ def show(
     from clare.report.latex import to_latex
     from clare.report.record import find_runs
     from clare.report.standings import comparison_table, print_standings
-    from clare.report.tables import task_table
+    from clare.report.tables import task_sheet, to_rich
 
     found = find_runs(runs)
     if latex:
         console.print(to_latex(found), end="", markup=False, highlight=False, soft_wrap=True)
         return
     for run in found:
-        console.print(task_table(run))
+        console.print(to_rich(task_sheet(run)))
     console.print(comparison_table(found))
     ranking = rank(found)
     # Methods with several seeds are shown as one too.

@@ -20,7 +20,7 @@ from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
 from clare.model.folder import MANIFEST, read_manifest
-from clare.model.records import UNKNOWN_DATE, Change, ClassInfo, ClassReport, Evaluation, Mode
+from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
 from clare.report.tables import duration, percent
 
 NAMED = {"backbone": "backbone", "method": "method", "seed": "seed", "keep": "num_kept"}
@@ -158,7 +158,9 @@ def capacity_line(model: Classifier) -> str:
 def print_report(console: Console, model: Classifier, change: Change, checked: Evaluation | None) -> None:
     """Print accuracies of new and old classes, the capacity left, and what to type next."""
     new = set(change.classes)
-    console.print(class_table(model, listed(model.classes, new), new, checked, is_full=False))
+    # Of very many classes some are listed, the new ones first.
+    places = sorted(range(len(model.classes)), key=lambda place: model.classes[place].name not in new)[:MOST_LISTED]
+    console.print(class_table(model, sorted(places), new, checked, is_full=False))
     num_more = len(model.classes) - MOST_LISTED
     if num_more > 0:
         console.print(f"and {num_more} more classes; clare inspect {quote(str(model.path))} lists all", markup=False)
@@ -179,17 +181,13 @@ def print_report(console: Console, model: Classifier, change: Change, checked: E
 
 
 def class_table(
-    model: Classifier,
-    classes: Sequence[tuple[int, ClassInfo]],
-    new: set[str],
-    checked: Evaluation | None,
-    is_full: bool,
+    model: Classifier, places: Sequence[int], new: set[str], checked: Evaluation | None, is_full: bool
 ) -> Table:
     """Return the newest accuracy of classes with its date, and that of a check; a full one has the day they came."""
     before, after = ["taught"] * is_full, ["check (%)", "of"] if checked else []
     headings = ["class", "task", *before, "pictures", "accuracy (%)", "of", "measured", *after]
     table, reports = plain_table(headings, left=("class", "taught", "measured")), model.reports
-    for place, info in classes:
+    for place, info in ((place, model.classes[place]) for place in places):
         row = [escape(info.name), str(info.task), *([day(info.taught_at)] * is_full), str(info.num_images or "-")]
         row += accuracy_cells(reports.get(info.name))
         if checked is not None:
@@ -197,12 +195,6 @@ def class_table(
             row += [percent(checked.correct[place] / count), str(count)] if count else ["-", "-"]
         table.add_row(*row, style="bold" if info.name in new else None)
     return table
-
-
-def listed(classes: Sequence[ClassInfo], first: set[str]) -> list[tuple[int, ClassInfo]]:
-    """Return the classes that a report lists, with their places; of very many some, the new ones first."""
-    chosen = sorted(range(len(classes)), key=lambda place: classes[place].name not in first)[:MOST_LISTED]
-    return [(place, classes[place]) for place in sorted(chosen)]
 
 
 def accuracy_cells(report: ClassReport | None) -> tuple[str, str, str]:

@@ -45,11 +45,6 @@ def list_presets(console: Console) -> None:
     console.print("\n`clare presets NAME` shows all settings of one; `clare train NAME` runs it.", highlight=False)
 
 
-def show_preset(console: Console, name: str, method: str | None, overrides: Sequence[str]) -> None:
-    """Print all settings of a preset."""
-    console.print_json(data=resolved(name, method, overrides))
-
-
 def explain_preset(console: Console, name: str, method: str | None, overrides: Sequence[str]) -> None:
     """Print all settings of a preset, and which layer decided each of them."""
     table = Table("setting", "value", "decided by", box=None, pad_edge=False)

@@ -66,14 +66,15 @@ def presets(
     ] = False,
 ) -> None:
     """List the presets, or show one with every setting."""
-    from clare.cli.listing import explain_preset, list_presets, show_preset
+    from clare.cli.listing import explain_preset, list_presets, resolved
     from clare.presets.load import with_backbone
 
     if name is None:
         list_presets(console)
+    elif explain:
+        explain_preset(console, with_backbone(name, backbone), method, set_ or [])
     else:
-        show = explain_preset if explain else show_preset
-        show(console, with_backbone(name, backbone), method, set_ or [])
+        console.print_json(data=resolved(with_backbone(name, backbone), method, set_ or []))
 
 
 @app.command(rich_help_panel=EXPERIMENTS)

@@ -27,7 +27,7 @@ def inspect_command(console: Console, path: Path, plot: Path | None, method: str
     if plot is not None and model.claims is None:
         raise ModelError(f"the method '{model.parts.method.name}' claims no coordinates, so there is nothing to plot")
     say(console, *_facts(path, model))
-    console.print(class_table(model, list(enumerate(model.classes)), set(), None, is_full=True))
+    console.print(class_table(model, range(len(model.classes)), set(), None, is_full=True))
     if model.claims:
         console.print(_claims_table(model.claims))
     console.print(_history_table(model))

@@ -31,6 +31,9 @@ def build_page(
 ) -> str:
     """The page as HTML that needs nothing but itself."""
     figures = Figures.of([each.run for each in comparisons], ranking)
+    labels = [group.label for group in figures.groups]
+    settings = [flat_settings(group.counted[0]) for group in figures.groups]
+    settings = [{key: value for key, value in each.items() if key != "seed"} for each in settings]
     repeated = [[f"# {group.label}", *map(reproduce_command, group.runs)] for group in figures.groups]
     lines = "\n\n".join("\n".join(own) for own in repeated)
     sections = (
@@ -40,7 +43,7 @@ def build_page(
         ("matrix", "Accuracy matrix", "Matrix", matrices(figures)),
         ("capacity", "Capacity", "Capacity", capacity_figures(figures)),
         ("costs", "Cost", "Cost", chart_cards(figures, ["stored", "learn-time", "evaluate-time", "memory"])),
-        ("settings", "Settings that differ", "Settings", _settings(figures.groups)),
+        ("settings", "Settings that differ", "Settings", _differing(settings, labels, "Setting")),
         ("repeat", "Repeat these runs", "Repeat", command(lines, is_long=True)),
         ("runs", "Each run", "Runs", _runs(comparisons)),
         ("environment", "Environment", "", _environment(comparisons)),
@@ -117,12 +120,6 @@ def _methods(ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failu
     reasons = [f'<p class="failure"><b>{escape(each.label)}</b> failed: {escape(each.reason)}</p>' for each in failures]
     definitions = folded("What the columns mean", f"<p>{escape(DEFINITIONS)}</p>")
     return "".join([*tables, *reasons, definitions])
-
-
-def _settings(groups: Sequence[Group]) -> str:
-    """The settings in which the methods differ."""
-    settings = [{k: v for k, v in flat_settings(group.counted[0]).items() if k != "seed"} for group in groups]
-    return _differing(settings, [group.label for group in groups], "Setting")
 
 
 def _runs(comparisons: Sequence[Standing]) -> str:

@@ -32,6 +32,8 @@ MAX_MARKS = 25
 MAX_NUMBERED = 12
 SCALE = colormaps["cividis"]
 NUM_SHADES = 100
+CELL = np.array([(0.5, 0.5), (1.5, 0.5), (1.5, 1.5), (0.5, 1.5), (0.5, 0.5)])
+"""The outline of the first cell of a heat map."""
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 WIDE_FONTS = (
     *("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Micro Hei", "Hiragino Sans", "PingFang SC"),
@@ -147,8 +149,8 @@ def grid_figure(grid: Grid, name: str, size: Size = COLUMN) -> Figure:
     num_rows, num_columns = grid.values.shape
     levels = np.clip(np.round(NUM_SHADES * grid.values / grid.top), 0, NUM_SHADES)
     for level in np.unique(levels[~np.isnan(levels)]):
-        cells = [_cell(row, column) for row, column in zip(*np.nonzero(levels == level), strict=True)]
-        outline = Outline.make_compound_path(*cells)
+        corners = np.argwhere(levels == level)[:, None, ::-1] + CELL
+        outline = Outline.make_compound_path(*map(Outline, corners))
         axes.add_patch(PathPatch(outline, facecolor=shade(level / NUM_SHADES), linewidth=0, antialiased=False))
     axes.set(xlim=(0.5, num_columns + 0.5), ylim=(num_rows + 0.5, 0.5))
     for axis, number in ((axes.xaxis, num_columns), (axes.yaxis, num_rows)):
@@ -167,27 +169,18 @@ def grid_figure(grid: Grid, name: str, size: Size = COLUMN) -> Figure:
         bar.tick_params(colors=INK, labelsize=size.text - 1)
         bar.spines[:].set_visible(False)
     if max(num_rows, num_columns) <= MAX_NUMBERED:
-        _add_numbers(axes, grid, size.text - (1.5 if size.margins else 2))
+        text_size = size.text - (1.5 if size.margins else 2)
+        for row, column in np.argwhere(~np.isnan(grid.values)):
+            value = grid.values[row, column]
+            text = f"{value:.0f}" if grid.top >= 10 else f"{value:.1f}"
+            colour = "#ffffff" if value < 0.55 * grid.top else "#000000"
+            axes.text(column + 1, row + 1, text, ha="center", va="center", color=colour, fontsize=text_size)
     return figure
-
-
-def _cell(row: int, column: int) -> Outline:
-    """The outline of one cell of a heat map."""
-    return Outline([(column + x, row + y) for x, y in ((0.5, 0.5), (1.5, 0.5), (1.5, 1.5), (0.5, 1.5), (0.5, 0.5))])
 
 
 def shade(share: float) -> str:
     """The colour of a share of a heat map's highest value."""
     return to_hex(SCALE(share))
-
-
-def _add_numbers(axes: Axes, grid: Grid, text_size: float) -> None:
-    """Write each cell's value into it."""
-    for row, column in zip(*np.nonzero(~np.isnan(grid.values)), strict=True):
-        value = grid.values[row, column]
-        text = f"{value:.0f}" if grid.top >= 10 else f"{value:.1f}"
-        colour = "#ffffff" if value < 0.55 * grid.top else "#000000"
-        axes.text(column + 1, row + 1, text, ha="center", va="center", color=colour, fontsize=text_size)
 
 
 def histogram_figure(histogram: Histogram, size: Size = COLUMN) -> Figure:

@@ -92,17 +92,10 @@ def phase_sheet(run: RunRecord) -> Sheet:
     rows = []
     for name in names:
         phases = [phase for phase in run.phases if phase.phase == name]
-        trained = [phase for phase in phases if phase.loss]
-        first = sum(phase.loss[0] for phase in trained) / len(trained) if trained else None
-        last = sum(phase.loss[-1] for phase in trained) / len(trained) if trained else None
-        losses = tuple(NONE if loss is None else f"{loss:.3f}" for loss in (first, last))
+        ends = ([phase.loss[end] for phase in phases if phase.loss] for end in (0, -1))
+        losses = [f"{sum(found) / len(found):.3f}" if found else NONE for found in ends]
         rows.append((name, str(len(phases)), *losses, duration(sum(phase.seconds for phase in phases))))
     return Sheet("Phases", ("Phase", "Tasks", "First loss", "Last loss", "Time"), tuple(rows))
-
-
-def task_table(run: RunRecord) -> Table:
-    """What was measured after each task of a run, for the terminal."""
-    return to_rich(task_sheet(run))
 
 
 def to_rich(sheet: Sheet) -> Table:

@@ -13,7 +13,7 @@ from clare.presets.load import check_acting, overrides_for
 from clare.report.groups import rank
 from clare.report.record import read_run
 from clare.report.standings import Failure, print_standings
-from clare.report.tables import task_table
+from clare.report.tables import task_sheet, to_rich
 from clare.report.write import write_report
 from clare.runner.comparison import FILE, describe_comparison, take_folder
 from clare.runner.grid import make_point, refusals_of
@@ -48,7 +48,9 @@ def compare_command(
     # A method that was named twice has one run.
     found = {f"{each.method_label}-{each.seed}" if len(seeds) > 1 else each.method_label: each for each in experiments}
     jobs = [Job(label, preset, experiment, root / label) for label, experiment in found.items()]
-    reasons = run_jobs(console, jobs, num_processes, lambda job: console.print(task_table(read_run(job.folder))))
+    reasons = run_jobs(
+        console, jobs, num_processes, lambda job: console.print(to_rich(task_sheet(read_run(job.folder))))
+    )
     failures += failures_of(jobs, reasons)
     runs = [read_run(job.folder) for job in jobs if job.label not in reasons]
     if runs and is_first_rank():
