@@ -16,8 +16,8 @@ from clare.report.standings import Failure, print_standings
 from clare.report.tables import task_sheet, to_rich
 from clare.report.write import write_report
 from clare.runner.comparison import FILE, describe_comparison, take_folder
-from clare.runner.grid import make_point, refusals_of
 from clare.runner.jobs import Job, check_processes, failures_of, run_jobs
+from clare.runner.sweep import make_point, refusals_of
 
 
 def compare_command(
