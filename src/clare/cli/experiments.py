@@ -213,12 +213,14 @@ def sweep(
     from clare.runner.compare import parse_seeds
     from clare.runner.sweep import sweep_command
 
+    if method is not None and methods is not None:
+        raise SettingsError("--method and --methods were both given; name all methods with --methods")
     if ray is not None and jobs is not None:
         raise SettingsError("--ray and --jobs were both given; leave --jobs out, Ray decides how many runs go at once")
     failures = sweep_command(
         console,
         with_backbone(preset, backbone),
-        _methods(method, methods),
+        names_in(methods) if methods is not None else [] if method is None else [method],
         overrides_of(set_, skip_bad_images) if set_ else [],
         parse_seeds(seeds, None),
         out,
@@ -226,13 +228,6 @@ def sweep(
         ray=ray,
     )
     leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
-
-
-def _methods(method: str | None, methods: str | None) -> list[str]:
-    """Read the one method or the several, each once; none means the preset's own."""
-    if method is not None and methods is not None:
-        raise SettingsError("--method and --methods were both given; name all methods with --methods")
-    return names_in(methods) if methods is not None else [] if method is None else [method]
 
 
 def reproduce(

@@ -26,7 +26,20 @@ def inspect_command(console: Console, path: Path, plot: Path | None, method: str
     model = load(path, method=method, device=device)
     if plot is not None and model.claims is None:
         raise ModelError(f"the method '{model.parts.method.name}' claims no coordinates, so there is nothing to plot")
-    say(console, *_facts(path, model))
+    num_bytes = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    unknown, fitted = "not calibrated yet", model.calibration
+    if fitted is not None:
+        unknown = f"threshold {fitted['threshold']:.2f}, fitted to {fitted['num_pairs']} held-back pictures"
+    say(
+        console,
+        f"{path}: version {model.version}, {len(model.classes)} classes, method {model.parts.method.name}",
+        f"backbone: {model.backbone_name}, hash {model.parts.backbone.fingerprint}, "
+        f"{model.image_size} x {model.image_size} pixels, {'grey' if model.channels == 1 else 'colour'}",
+        capacity_line(model),
+        f"none of these: {unknown}",
+        f"size on disk: {num_bytes / 1e6:.1f} MB; changes that can be undone: {model.num_undoable}",
+        "",
+    )
     console.print(class_table(model, range(len(model.classes)), set(), None, is_full=True))
     if model.claims:
         console.print(_claims_table(model.claims))
@@ -36,26 +49,6 @@ def inspect_command(console: Console, path: Path, plot: Path | None, method: str
             raise ModelError(f"{path} has learnt no task yet, so there is nothing to plot; teach it some classes")
         write_bytes(plot, to_png(capacity_figure(model.claims, model.capacity.num_coordinates)))
         say(console, f"plot: {plot}")
-
-
-def _facts(path: Path, model: Classifier) -> list[str]:
-    """Return what there is to say in a line each."""
-    num_bytes = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-    calibration = model.calibration
-    unknown = (
-        "not calibrated yet"
-        if calibration is None
-        else f"threshold {calibration['threshold']:.2f}, fitted to {calibration['num_pairs']} held-back pictures"
-    )
-    return [
-        f"{path}: version {model.version}, {len(model.classes)} classes, method {model.parts.method.name}",
-        f"backbone: {model.backbone_name}, hash {model.parts.backbone.fingerprint}, "
-        f"{model.image_size} x {model.image_size} pixels, {'grey' if model.channels == 1 else 'colour'}",
-        capacity_line(model),
-        f"none of these: {unknown}",
-        f"size on disk: {num_bytes / 1e6:.1f} MB; changes that can be undone: {model.num_undoable}",
-        "",
-    ]
 
 
 def _claims_table(claims: list[list[int]]) -> Table:

@@ -141,14 +141,10 @@ def _estimates(
 ) -> dict[Path, float | None]:
     """Estimate every run that is not done: as long as a finished one of its method and preset took, or by measuring."""
     runs = unique([run for entry in entries for run in entry.runs])
-    known: dict[tuple[str, str], float] = {}
-    for run in runs:
-        if run.folder in done:
-            known[run.preset, run.experiment.method_name] = summarise(read_run(run.folder))["seconds"]
+    finished = [run for run in runs if run.folder in done]
+    known = {(run.preset, run.experiment.method_name): summarise(read_run(run.folder))["seconds"] for run in finished}
     seconds: dict[Path, float | None] = {}
-    for run in runs:
-        if run.folder in done:
-            continue
+    for run in (run for run in runs if run.folder not in done):
         seconds[run.folder] = known.get((run.preset, run.experiment.method_name))
         # Several ranks cannot measure what one of them does alone.
         if seconds[run.folder] is None and "LOCAL_RANK" not in os.environ:

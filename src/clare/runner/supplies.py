@@ -108,13 +108,9 @@ def _origin(settings: DataSettings, facts: Facts | None) -> list[str]:
 
 def _expected(facts: Facts) -> str:
     """Say what a data set holds, as far as that is known."""
-    numbers = [
-        (facts.num_classes, "classes"),
-        (facts.num_train, "training images"),
-        (facts.num_test, "test images"),
-        (facts.num_images, "images in all"),
-    ]
-    known = [f"{number:,} {what}" for number, what in numbers if number is not None]
+    numbers = (facts.num_classes, facts.num_train, facts.num_test, facts.num_images)
+    kinds = ("classes", "training images", "test images", "images in all")
+    known = [f"{number:,} {what}" for number, what in zip(numbers, kinds, strict=True) if number is not None]
     return ", ".join(known) + (" (as quoted)" if facts.is_quoted else "") if known else "not known"
 
 

@@ -107,18 +107,15 @@ def split_values(text: str, override: str) -> Iterator[str]:
             yield word.strip()
             word = ""
             continue
-        if expected and character == expected[-1] and not _is_escaped(word, character):
+        # A double quote belongs to the text where an odd number of backslashes stands before it.
+        is_escaped = character == '"' and (len(word) - len(word.rstrip("\\"))) % 2 == 1
+        if expected and character == expected[-1] and not is_escaped:
             expected = expected[:-1]
         elif expected[-1:] not in QUOTES and (expected or is_at_start):
             expected += CLOSING.get(character, character if character in QUOTES else "")
         word += character
     if word:
         raise SettingsError(f"--set got '{override}', in which {expected[0]} is missing; close every list and quote")
-
-
-def _is_escaped(before: str, character: str) -> bool:
-    """Tell whether a double quote belongs to the text, since an odd number of backslashes stands before it."""
-    return character == '"' and (len(before) - len(before.rstrip("\\"))) % 2 == 1
 
 
 def make_points(preset: str, methods: Sequence[str], axes: Sequence[Axis], seeds: Sequence[int | None]) -> list[Point]:
