@@ -4,6 +4,7 @@ Commands import what they need when they run, so that `clare doctor` works where
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,9 +28,15 @@ from clare.errors import ClareError, SettingsError
 from clare.version import __version__
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
-# The help shows groups in the order of their first commands, and commands in the order in which they are added.
-for command in (own.learn, own.predict, own.inspect, own.evaluate, own.undo, own.rename, own.remove):
-    app.command(rich_help_panel=OWN)(command)
+
+
+def _add(panel: str, *commands: Callable[..., None]) -> None:
+    """Add commands to a group; the help shows groups in the order of their first commands, and those as added."""
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+
+
+_add(OWN, own.learn, own.predict, own.inspect, own.evaluate, own.undo, own.rename, own.remove)
 
 
 def _say_version(is_wanted: bool) -> None:
@@ -48,8 +55,7 @@ def options(
     """Class-incremental learning on a frozen vision transformer: train, compare and look at methods."""
 
 
-for experiment in (experiments.train, experiments.compare, experiments.tune):
-    app.command(rich_help_panel=EXPERIMENTS)(experiment)
+_add(EXPERIMENTS, experiments.train, experiments.compare, experiments.tune)
 
 
 @app.command(rich_help_panel=EXPERIMENTS)
@@ -85,9 +91,8 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all settings o
     list_methods(console, name)
 
 
-for other in (experiments.check_method, experiments.show, experiments.report, experiments.sweep):
-    app.command(rich_help_panel=EXPERIMENTS)(other)
-app.command(rich_help_panel=PAPER)(experiments.reproduce)
+_add(EXPERIMENTS, experiments.check_method, experiments.show, experiments.report, experiments.sweep)
+_add(PAPER, experiments.reproduce)
 
 
 @app.command(rich_help_panel=MACHINE)

@@ -84,21 +84,17 @@ def evaluate_command(console: Console, path: Path, pictures: Path, plot: Path, m
             f"probabilities of the answers: {percent(evaluation.certainty)} % on average; expected calibration error: "
             f"{percent(evaluation.calibration_error)} points",
         )
-        _draw(console, evaluation, plot)
+        # Drawn is what classes were taken for; of very many, those with the most mistakes.
+        taken = evaluation.taken
+        seen = {*taken, *(place for row in taken.values() for place in row)}
+        mistakes = Counter({row: sum(found.values()) - found.get(row, 0) for row, found in taken.items()})
+        shown = sorted(sorted(seen, key=lambda place: (-mistakes[place], place))[:MOST_DRAWN])
+        confusion = [[taken.get(row, {}).get(column, 0) for column in shown] for row in shown]
+        write_bytes(plot, to_png(confusion_figure([evaluation.classes[place] for place in shown], confusion)))
+        which = "" if len(shown) == len(seen) else f" of the {MOST_DRAWN} classes with the most mistakes"
+        say(console, f"confusion matrix{which}: {plot}")
     for name, (count, flagged) in evaluation.strangers.items():
         say(console, f"'{name}' is not known: {flagged} of its {count} pictures are said to be none of these")
-
-
-def _draw(console: Console, evaluation: Evaluation, plot: Path) -> None:
-    """Draw what classes were taken for; of very many, those with the most mistakes."""
-    taken = evaluation.taken
-    seen = {*taken, *(place for row in taken.values() for place in row)}
-    mistakes = Counter({row: sum(found.values()) - found.get(row, 0) for row, found in taken.items()})
-    shown = sorted(sorted(seen, key=lambda place: (-mistakes[place], place))[:MOST_DRAWN])
-    confusion = [[taken.get(row, {}).get(column, 0) for column in shown] for row in shown]
-    write_bytes(plot, to_png(confusion_figure([evaluation.classes[place] for place in shown], confusion)))
-    which = "" if len(shown) == len(seen) else f" of the {MOST_DRAWN} classes with the most mistakes"
-    say(console, f"confusion matrix{which}: {plot}")
 
 
 def _evaluation_table(evaluation: Evaluation) -> Table:

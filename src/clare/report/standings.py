@@ -63,10 +63,8 @@ def standing_sheets(
     for place, (head, standings) in enumerate(ranking.items()):
         rows = [_row(each, has_seeds, is_wide) for each in standings]
         failed = [each for each in failures if each.head == head or (place == 0 and each.head not in ranking)]
-        rows += [
-            dict.fromkeys(rows[0], Cell(NONE)) | {"Method": Cell(each.label), "Average": Cell("failed")}
-            for each in failed
-        ]
+        nothing = dict.fromkeys(rows[0], Cell(NONE))
+        rows += [nothing | {"Method": Cell(each.label), "Average": Cell("failed")} for each in failed]
         sheets.append(_sheet(f"Comparison in percent; head: {head or NO_HEAD}", rows, standings))
     return sheets
 
@@ -90,9 +88,8 @@ def _sheet(title: str, rows: Sequence[Row], standings: Sequence[Standing]) -> Sh
     """Rows under their columns; that of the reference is marked."""
     marked = frozenset(index for index, each in enumerate(standings) if each.is_reference)
     texts = tuple(tuple(cell.text for cell in row.values()) for row in rows)
-    return Sheet(
-        title, tuple(rows[0]), texts, marked, tuple(tuple(cell.value for cell in row.values()) for row in rows)
-    )
+    values = tuple(tuple(cell.value for cell in row.values()) for row in rows)
+    return Sheet(title, tuple(rows[0]), texts, marked, values)
 
 
 def part_of(sheet: Sheet, columns: Sequence[str], title: str) -> Sheet:

@@ -38,7 +38,8 @@ def take_folder(out: Path | None, default: Path, comparison: Mapping[str, Any]) 
     if out is not None:
         holder = holder_of(out) or {}
         for key in _differing(holder, comparison):
-            there, here = (_words(values[key]) for values in (holder, comparison))
+            found = (holder[key], comparison[key])
+            there, here = (each if isinstance(each, str) else ",".join(map(str, each)) or "none" for each in found)
             raise RunError(
                 f"{out} holds another comparison, with the {key} {there} and not {here}; give another --out, or leave "
                 "it out"
@@ -51,8 +52,3 @@ def take_folder(out: Path | None, default: Path, comparison: Mapping[str, Any]) 
 def _differing(holder: Mapping[str, Any], comparison: Mapping[str, Any]) -> list[str]:
     """Return in what two comparisons are known to differ; of a free folder nothing is known."""
     return [key for key in comparison if holder.get(key, comparison[key]) != comparison[key]]
-
-
-def _words(value: Any) -> str:
-    """Return a preset's name or a list as the user writes it."""
-    return value if isinstance(value, str) else ",".join(map(str, value)) or "none"
