@@ -10,15 +10,16 @@ from pathlib import Path
 
 from clare.errors import ClareError
 from clare.files import write_json
+from clare.report.groups import compare
 from clare.report.record import find_runs
-from clare.report.summary import summary_of
+from clare.report.summary import summary_of_runs
 
 
 def collect(folders: Sequence[Path], target: Path, command: str) -> None:
     """Write preset, seed, versions, device, settings, figures and differences of all runs into one file."""
     runs = find_runs(folders)
     reference = runs[0]
-    summary = summary_of(runs)
+    summary = summary_of_runs(compare(runs))
     for name, run in zip(summary, runs, strict=True):
         summary[name]["settings"] = run.preset["method"]
     write_json(

@@ -1,4 +1,4 @@
-"""Small run folders as the engine writes them, with answers drawn from a chosen accuracy."""
+"""Small run folders as the engine writes them, with answers drawn from a chosen accuracy, and reports of them."""
 
 import json
 from collections.abc import Sequence
@@ -7,6 +7,11 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
+
+from clare.report.groups import compare, rank
+from clare.report.record import RunRecord
+from clare.report.standings import Failure
+from clare.report.summary import summary_of
 
 NUM_IMAGES_PER_CLASS = 20
 
@@ -129,3 +134,20 @@ def base_preset(method: str) -> dict[str, Any]:
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON."""
     path.write_text(json.dumps(value))
+
+
+def write_page(
+    runs: Sequence[RunRecord], target: Path, title: str = "Continual learning report", failures: Sequence[Failure] = ()
+) -> Path:
+    """Write the page about some runs."""
+    # It brings matplotlib.
+    from clare.report.page import build_page
+
+    target.write_text(build_page(compare(runs), title, rank(runs), failures))
+    return target
+
+
+def summary_of_runs(runs: Sequence[RunRecord], failures: Sequence[Failure] = ()) -> dict[str, Any]:
+    """Return the summary of some runs as JSON has it."""
+    summary: dict[str, Any] = json.loads(json.dumps(summary_of(runs, compare(runs), rank(runs), failures)))
+    return summary

@@ -15,7 +15,7 @@ from clare.engine.run import run_experiment
 from clare.presets.load import make_experiment
 from clare.registry import load_file
 from clare.report.record import read_run
-from clare.report.tables import task_table
+from clare.report.tables import task_sheet, to_rich
 
 SAVED = Path(__file__).parent / "releases"
 ask = load_file(SAVED / "save.py", "which asked the models of the releases").answers
@@ -65,7 +65,7 @@ def test_the_likeliest_class_is_what_is_predicted(answers: dict[str, Any]) -> No
 def test_the_run_is_read_and_goes_on() -> None:
     before = read_run(Path("run"))
     assert (len(before.tasks), before.finished) == (2, False)
-    assert task_table(before).row_count == 2
+    assert to_rich(task_sheet(before)).row_count == 2
     run_experiment(make_experiment("tiny.toml", "clare"), Path("run"), Silence())
     after = read_run(Path("run"))
     assert (len(after.tasks), after.finished) == (3, True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from chaos.writes import Writes
 
 EVERYTHING = (
-    *(f"clare.cli.{name}" for name in ("learn", "main", "model", "predict", "reports", "serve", "sweep", "train")),
+    *(f"clare.cli.{name}" for name in ("learn", "main", "model", "predict", "serve")),
     *(f"clare.runner.{name}" for name in ("compare", "loggers", "progress", "sweep")),
     *(f"clare.{name}" for name in ("classifier.classifier", "engine.run", "report.write", "serve.app", "serve.teach")),
     *("lightning.fabric", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.pyplot"),

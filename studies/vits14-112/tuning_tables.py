@@ -8,7 +8,7 @@ from typing import Any
 
 from clare.errors import RunError
 from clare.report.tables import NONE, Sheet, percent
-from clare.runner.trials import edge_of
+from clare.runner.tune import edge_of
 
 
 def tuning_sheets(folder: Path) -> Iterator[Sheet]:

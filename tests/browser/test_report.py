@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_runs import diagnose, write_run
+from fake_runs import diagnose, write_page, write_run
 
-from clare.report.page import write_page
 from clare.report.record import find_runs
 
 pytestmark = pytest.mark.browser

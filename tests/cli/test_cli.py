@@ -14,7 +14,7 @@ from run_outcome import outcome
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from clare.cli.listing import describe, families
+from clare.cli.listing import families, index_method
 from clare.cli.main import app
 from clare.methods import METHODS
 from clare.presets.load import make_experiment, preset_names, read_preset
@@ -101,12 +101,12 @@ def test_a_method_shows_every_setting(name: str) -> None:
     method = METHODS.get(name)
     words = " ".join(invoke("methods", name).output.split())
     assert f"{name}: {method.summary}" in words
-    for key, default, allowed, description in describe(method.settings_type, "method."):
-        assert " ".join((key, default, allowed, description)) in words
+    for setting in index_method(method)["settings"]:
+        assert " ".join(setting[part] for part in ("key", "default", "allowed", "description")) in words
 
 
 def test_a_method_shows_bounds_and_choices() -> None:
-    settings = {key: allowed for key, _, allowed, _ in describe(METHODS.get("clare").settings_type, "method.")}
+    settings = {setting["key"]: setting["allowed"] for setting in index_method(METHODS.get("clare"))["settings"]}
     assert settings["method.sparsity"] == "≥ 0, < 1"
     assert settings["method.learning_rate"] == "> 0, ≤ 100"
     assert settings["method.mask"] == "learnt | random | none"

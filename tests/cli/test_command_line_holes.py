@@ -115,7 +115,7 @@ def test_what_the_system_refuses_is_one_sentence(
     def refuse(*values: object, **named: object) -> None:
         raise OSError(code, os.strerror(code), "somewhere")
 
-    monkeypatch.setattr(learn_module, "learn_command", refuse)
+    monkeypatch.setattr(learn_module, "count_pictures", refuse)
     sentence = fails("learn", tmp_path / "model", tmp_path)
     assert sentence == f"somewhere: {os.strerror(code)}; make room or make it accessible, and run again"
 

@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 from fake_runs import diagnose, write_run
 
-from clare.report.charts import Chart, Curve, at_tick, make_charts, shown
-from clare.report.grids import accuracy_grids, claims_grid, movement_histograms
+from clare.report.charts import (
+    Chart,
+    Curve,
+    accuracy_grids,
+    at_tick,
+    claims_grid,
+    make_charts,
+    movement_histograms,
+    shown,
+)
 from clare.report.groups import group_runs
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.styles import COLOURS, COLOURS_ON_DARK, styles_of
@@ -74,8 +82,8 @@ def test_the_band_is_a_standard_deviation_around_the_mean(seeds: list[RunRecord]
     found = curve(charts_of(seeds)["accuracy"], "clare")
     seen = 100 * np.array([[task.seen for task in run.tasks] for run in seeds if run.method == "clare"])
     np.testing.assert_allclose(found.values, seen.mean(axis=0))
-    np.testing.assert_allclose(found.low, seen.mean(axis=0) - seen.std(axis=0, ddof=1))
-    np.testing.assert_allclose(found.high, seen.mean(axis=0) + seen.std(axis=0, ddof=1))
+    np.testing.assert_allclose(found.band[0], seen.mean(axis=0) - seen.std(axis=0, ddof=1))
+    np.testing.assert_allclose(found.band[1], seen.mean(axis=0) + seen.std(axis=0, ddof=1))
 
 
 def test_every_value_lies_within_the_axes(seeds: list[RunRecord]) -> None:

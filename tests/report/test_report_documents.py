@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_runs import diagnose, write_run
+from fake_runs import diagnose, summary_of_runs, write_run
 
 import clare
 from clare.record import EVENTS, Event
-from clare.report.groups import rank
 from clare.report.record import find_runs
 from clare.report.standings import Failure
-from clare.report.summary import write_summary
 
 ROOT = Path(clare.__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "records.md").read_text(encoding="utf-8")
@@ -46,8 +44,8 @@ def test_every_field_of_a_summary_is_documented(tmp_path: Path) -> None:
         diagnose(write_run(tmp_path / "runs" / f"clare-{seed}", seed=seed, preset={"seed": seed}))
         write_run(tmp_path / "runs" / f"ease-{seed}", "ease", seed=seed, preset={"seed": seed})
     runs = find_runs([tmp_path / "runs"])
-    path = write_summary(runs, tmp_path, ranking=rank(runs), failures=[Failure("l2p", "", "it diverged")])
-    found = {name for entry in json.loads(path.read_text()).values() for name in fields_of(entry)}
+    summary = summary_of_runs(runs, [Failure("l2p", "", "it diverged")])
+    found = {name for entry in summary.values() for name in fields_of(entry)}
     assert {"failed", "difference_to_METHOD", "accuracy_matrix", "deviation"} <= found
     assert found <= WORDS
 

@@ -5,22 +5,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_runs import write_run
+from fake_runs import write_page, write_run
 
 import clare
 from clare.metrics.summary import summarise
 from clare.report.groups import Spread, compare, group_runs, rank, spread
-from clare.report.page import write_page
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.standings import (
+    COSTS,
+    DEFINITIONS,
     Failure,
-    costs_alone,
+    part_of,
     spread_percent,
     standing_sheets,
-    without_costs,
-    write_comparison,
+    to_page,
 )
 from clare.report.tables import count
+from clare.report.write import write_report
 
 ORDERS = ["abcdef", "fedcba", "bcdefa"]
 
@@ -80,7 +81,7 @@ def test_runs_that_differ_in_their_seed_alone_are_one(runs: list[RunRecord]) -> 
     finals = [summarise(run)["final_accuracy"] for run in runs if run.method == "clare"]
     assert groups[0].figures["final_accuracy"].mean == pytest.approx(np.mean(finals))  # type: ignore[arg-type]
     assert groups[0].figures["final_accuracy"].deviation == pytest.approx(np.std(finals, ddof=1))  # type: ignore[arg-type]
-    assert (groups[0].num_trained, groups[0].num_stored, groups[0].passes_per_image) == (1200, 3600, 2)
+    assert groups[0].costs == {"num_trained": 1200, "num_stored": 3600, "passes_per_image": 2}
     assert groups[0].seconds == 33.0
 
 
@@ -178,7 +179,8 @@ def test_sheets_name_heads_costs_seeds_and_failures(runs: list[RunRecord]) -> No
 
 def test_a_sheet_is_cut_for_a_narrow_terminal(runs: list[RunRecord]) -> None:
     sheet = standing_sheets(rank(runs))[0]
-    accuracies, costs = without_costs(sheet), costs_alone(sheet)
+    accuracies = part_of(sheet, ("Seeds", "Average", "Final", "Forgetting", "Δ final"), sheet.title)
+    costs = part_of(sheet, COSTS, "Cost; head: cosine, aligned")
     assert accuracies.header == sheet.header[:6]
     assert costs.header == ("Method", *sheet.header[6:])
     assert [row[0] for row in accuracies.rows] == [row[0] for row in costs.rows] == [row[0] for row in sheet.rows]
@@ -188,13 +190,19 @@ def test_a_sheet_is_cut_for_a_narrow_terminal(runs: list[RunRecord]) -> None:
 
 def test_the_comparison_is_written_as_markdown(runs: list[RunRecord], tmp_path: Path) -> None:
     failures = [Failure("l2p-1", "", "it diverged; lower the learning rate")]
-    path = write_comparison(rank(runs), failures, "Methods compared", tmp_path / "out")
-    text = path.read_text()
-    assert path.name == "comparison.md"
+    page = write_report(runs, tmp_path / "out", "Methods compared", rank(runs), failures)
+    text = page.with_name("comparison.md").read_text()
+    assert text == to_page("Methods compared", standing_sheets(rank(runs), failures), failures, DEFINITIONS)
     assert text.startswith("# Methods compared\n\n**Comparison in percent; head: cosine, aligned**\n\n| Method |")
     assert "| **clare** | 3 |" in text
     assert "- l2p-1 failed: it diverged; lower the learning rate" in text
     assert "Δ: the difference to the reference" in text
+
+
+def test_what_has_no_final_accuracy_ranks_last(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "clare", num_tasks=0)
+    write_run(tmp_path / "b", "ease", skill=0.1)
+    assert [each.group.label for each in rank(find_runs([tmp_path]))[""]] == ["ease", "clare"]
 
 
 def test_a_single_run_has_a_standing(tmp_path: Path) -> None:

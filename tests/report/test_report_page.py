@@ -8,14 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from fake_runs import diagnose, write_run
+from fake_runs import diagnose, write_page, write_run
 
 from clare.identity import flatten
 from clare.metrics.summary import summarise
 from clare.report.groups import compare, group_runs
-from clare.report.page import write_page
-from clare.report.provenance import differing_keys, reproduce_command, shared_facts
-from clare.report.record import RunRecord, find_runs, read_run
+from clare.report.page import differing_keys
+from clare.report.record import RunRecord, find_runs, read_run, reproduce_command
 from clare.report.standings import Failure, spread_percent
 from clare.report.tables import percent, points
 
@@ -167,7 +166,17 @@ def test_settings_are_flattened_and_compared() -> None:
     right = flatten({"a": {"b": 2, "c": [1, 2]}, "d": "x", "own": None})
     assert left == {"a.b": "1", "a.c": "[1, 2]", "d": "x", "e": "{}"}
     assert differing_keys([left, right]) == ["a.b"]
-    assert shared_facts([left, right]) == {"a.c": "[1, 2]", "d": "x"}
+
+
+def test_what_is_the_same_everywhere_is_said_once(tmp_path: Path) -> None:
+    for name, torch in (("a", "2.14"), ("b", "2.15")):
+        folder = write_run(tmp_path / "runs" / name, name)
+        (folder / "environment.json").write_text(json.dumps({"torch": torch, "device": "cpu", f"only-{name}": 1}))
+    page = write_page(find_runs([tmp_path / "runs"]), tmp_path / "page.html").read_text()
+    section = page[page.index("<h2>Environment") :]
+    assert '<tr><th scope="row">device</th><td>cpu</td></tr>' in section
+    assert '<th scope="row">torch</th><td>2.14</td><td>2.15</td>' in section
+    assert "only-" not in section
 
 
 def test_the_policy_allows_this_script_alone(runs: list[RunRecord], tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from clare.report.figure_files import draw_figures, write_plots
 from clare.report.plots import to_png, to_svg
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.styles import EMPHASIS
+from clare.report.write import draw_figures, write_plots
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from fake_runs import diagnose, write_run
 
-from clare.report.charts import make_charts
-from clare.report.grids import accuracy_grids
+from clare.report.charts import accuracy_grids, make_charts
 from clare.report.groups import group_runs
 from clare.report.plots import COLUMN, PAGE, PAGE_GRID, chart_figure, grid_figure, swatch_figure
 from clare.report.record import read_run

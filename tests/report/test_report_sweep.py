@@ -22,7 +22,7 @@ def make_row(folder: Path, values: dict[str, Any], skill: float, num_seeds: int 
         write_run(folder / f"{name}-{seed}", method, skill=skill, seed=seed, preset={"seed": seed})
         for seed in range(num_seeds)
     ]
-    return SweepRow(method, values, tuple(map(read_run, runs)), 2)
+    return SweepRow(method, tuple(map(read_run, runs)), values, 2)
 
 
 @pytest.fixture

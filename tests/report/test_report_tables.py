@@ -13,17 +13,16 @@ from clare.metrics.bootstrap import Interval
 from clare.metrics.summary import summarise
 from clare.report.groups import compare, label_runs
 from clare.report.record import RunRecord, find_runs, read_run
+from clare.report.standings import comparison_sheet, comparison_table
 from clare.report.tables import (
     Sheet,
-    comparison_sheet,
-    comparison_table,
     duration,
     percent,
     phase_sheet,
     points,
     task_sheet,
-    task_table,
     to_markdown,
+    to_rich,
 )
 
 
@@ -65,14 +64,6 @@ def test_each_run_is_compared_with_clare_on_its_stream(runs: list[RunRecord]) ->
 
 def test_an_interval_does_not_depend_on_the_other_runs(runs: list[RunRecord]) -> None:
     assert compare(runs)[0].intervals == compare(runs[:2])[0].intervals
-
-
-def test_another_reference_may_be_chosen(runs: list[RunRecord]) -> None:
-    comparisons = compare(runs, "finetune")
-    assert comparisons[0].note == "reference"
-    assert comparisons[1].intervals["final_accuracy"].difference > 0
-    with pytest.raises(RunError, match="did you mean 'finetune'"):
-        compare(runs, "finetun")
 
 
 def test_without_clare_the_first_run_is_the_reference(runs: list[RunRecord]) -> None:
@@ -120,7 +111,7 @@ def test_the_task_table_shows_each_task(runs: list[RunRecord]) -> None:
     assert len(sheet.rows) == 3
     assert task_sheet(runs[0]).rows[0][5] == "-"
     assert "2 of 3 tasks" in task_sheet(runs[2]).title
-    assert accuracy in shown(task_table(runs[1]))
+    assert accuracy in shown(to_rich(task_sheet(runs[1])))
 
 
 def test_the_comparison_table_shows_intervals_and_notes(runs: list[RunRecord]) -> None:
@@ -155,5 +146,5 @@ def test_markdown_keeps_cells_in_their_columns() -> None:
 
 def test_brackets_are_no_markup(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", "[red]x[/red]"))
-    assert "[red]x[/red]" in shown(task_table(run))
+    assert "[red]x[/red]" in shown(to_rich(task_sheet(run)))
     assert "[red]x[/red]" in shown(comparison_table([run]))

@@ -19,7 +19,8 @@ from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import RunError, SettingsError
 from clare.presets.load import make_experiment
-from clare.runner.compare import check_processes, parse_seeds
+from clare.runner.compare import parse_seeds
+from clare.runner.jobs import check_processes
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from clare.presets.load import overrides_for
-from clare.runner.board import Board, progress_of
+from clare.runner.progress import Board, progress_of
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from clare.errors import RunError
-from clare.runner.comparison import FILE, describe_comparison, holder_of, note_comparison, take_folder
+from clare.files import write_json
+from clare.runner.comparison import FILE, describe_comparison, holder_of, take_folder
 
 MINE = describe_comparison("quickdraw", ["clare", "ease"], ["method.epochs=2"], [1993, 1994])
 
@@ -17,10 +18,10 @@ def test_a_comparison_finds_its_folder_again(tmp_path: Path) -> None:
     for number, other in enumerate(others, 1):
         folder = take_folder(None, default, other)
         assert folder == (default if number == 1 else tmp_path / f"quickdraw-{number}")
-        note_comparison(folder, other)
+        write_json(folder / FILE, other)
     mine = take_folder(None, default, MINE)
     assert mine == tmp_path / "quickdraw-4"
-    note_comparison(mine, MINE)
+    write_json(mine / FILE, MINE)
     swapped = describe_comparison("quickdraw", ["ease", "clare"], ["method.epochs=2"], [1994, 1993])
     assert take_folder(None, default, swapped) == mine
     assert take_folder(mine, default, swapped) == mine
@@ -41,7 +42,7 @@ def test_a_comparison_finds_its_folder_again(tmp_path: Path) -> None:
     ],
 )
 def test_a_folder_that_another_holds_is_refused(tmp_path: Path, other: dict[str, object], difference: str) -> None:
-    note_comparison(tmp_path, {**MINE, **other})
+    write_json(tmp_path / FILE, {**MINE, **other})
     with pytest.raises(RunError) as caught:
         take_folder(tmp_path, tmp_path / "unused", MINE)
     assert str(caught.value).startswith(f"{tmp_path} holds another comparison, {difference}; give another --out")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clare.errors import SettingsError
-from clare.runner.grid import Axis, Point, make_points, parse_axes, split_values
+from clare.runner.sweep import Axis, Point, make_points, parse_axes, split_values
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from clare.errors import RunError, SettingsError
 from clare.metrics.accuracy import forgetting, matrix_from_rows
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
-from clare.runner.loggers import Scalars, Together, check_address, check_loggers, open_loggers
+from clare.runner.loggers import Scalars, check_address, check_loggers, open_loggers, together
 
 BLOCK = 32_768
 Points = dict[str, list[tuple[int, float]]]
@@ -46,8 +46,9 @@ class Memory:
         self.settings: dict[str, Any] = {}
         self.num_closed = 0
 
-    def open(self, folder: Path, name: str, settings: Any) -> None:
+    def open(self, folder: Path, name: str, settings: Any) -> Any:
         self.settings = dict(settings)
+        return self
 
     def write(self, axis: str, step: int, values: Any) -> None:
         self.points.append((axis, step, dict(values)))
@@ -58,8 +59,8 @@ class Memory:
 
 def train(experiment: Experiment, folder: Path, sink: Any, *others: Silence) -> None:
     """Run an experiment with a sink and other listeners."""
-    with Scalars(sink, "memory", experiment, folder) as scalars:
-        run_experiment(experiment, folder, Together([scalars, *others]))
+    with Scalars(sink.open, "memory", experiment, folder) as scalars:
+        run_experiment(experiment, folder, together([scalars, *others]))
 
 
 def told(folder: Path) -> list[tuple[str, int, dict[str, float]]]:
@@ -140,8 +141,8 @@ class StopAtTask(Silence):
 
 def test_a_task_that_was_committed_and_not_told_is_told_later(experiment: Experiment, tmp_path: Path) -> None:
     sink = Memory()
-    with pytest.raises(Stop), Scalars(sink, "memory", experiment, tmp_path / "run") as scalars:
-        run_experiment(experiment, tmp_path / "run", Together([StopAtTask(), scalars]))
+    with pytest.raises(Stop), Scalars(sink.open, "memory", experiment, tmp_path / "run") as scalars:
+        run_experiment(experiment, tmp_path / "run", together([StopAtTask(), scalars]))
     assert [step for axis, step, _ in sink.points if axis == "task"] == []
     train(experiment, tmp_path / "run", sink)
     assert without_times(sink.points) == told(tmp_path / "run")
@@ -164,7 +165,7 @@ def test_tensorboard_reads_the_curves_of_an_interrupted_run(experiment: Experime
         with ExitStack() as stack:
             stack.enter_context(pytest.raises(Stop) if num_batches < 10_000 else ExitStack())
             listeners = open_loggers(["tensorboard"], experiment, folder, stack)
-            run_experiment(experiment, folder, Together([*listeners, StopAtBatch(num_batches)]))
+            run_experiment(experiment, folder, together([*listeners, StopAtBatch(num_batches)]))
     points = read_tensorboard(folder)
     for axis, step, values in told(folder):
         for tag, value in values.items():
@@ -211,7 +212,7 @@ def test_wandb_keeps_a_run_offline(experiment: Experiment, tmp_path: Path, monke
     check_loggers(["wandb"])
     with ExitStack() as stack:
         run_experiment(
-            experiment, tmp_path / "run", Together(open_loggers(["wandb"], experiment, tmp_path / "run", stack))
+            experiment, tmp_path / "run", together(open_loggers(["wandb"], experiment, tmp_path / "run", stack))
         )
     # The file is another process's, which has written the last of it when it ends.
     wandb.teardown()

@@ -6,8 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from clare.runner.board import Board
-from clare.runner.progress import Position, ProgressBars, every, seconds_left
+from clare.runner.progress import Board, Position, ProgressBars, every
 
 
 class Clock:
@@ -40,7 +39,7 @@ def printed(console: Console) -> list[str]:
 def test_two_tasks_tell_how_long_the_others_take(
     starts: list[float], num_tasks: int, now: float, expected: float | None
 ) -> None:
-    assert seconds_left(starts, num_tasks, now) == expected
+    assert Position("clare", 3, 3 + num_tasks, starts=starts).seconds_left(now) == expected
 
 
 def test_a_line_says_where_a_run_stands() -> None:
@@ -90,7 +89,6 @@ def test_the_board_says_how_far_the_runs_at_work_are() -> None:
 
 def test_a_pipe_is_told_again_and_again_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clare.runner.progress.SECONDS_BETWEEN_LINES", 0.001)
-    monkeypatch.setattr("clare.runner.board.SECONDS_BETWEEN_LINES", 0.001)
     for watched in (ProgressBars(Console(file=StringIO()), "a"), Board(Console(file=StringIO()), ["a"])):
         has_spoken = threading.Event()
         monkeypatch.setattr(watched, "say", has_spoken.set)

@@ -17,8 +17,19 @@ from clare.errors import SettingsError
 from clare.methods.protocols import FACTORS
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
-from clare.runner.trials import Grid, Point, Score, edge_of, make_grid, next_trials, round_sizes, values_of
-from clare.runner.tune import num_classes_of, tuned_preset, validation_overrides
+from clare.runner.tune import (
+    Grid,
+    Point,
+    Score,
+    edge_of,
+    make_grid,
+    next_trials,
+    num_classes_of,
+    round_sizes,
+    tuned_preset,
+    validation_overrides,
+    values_of,
+)
 
 
 def invoke(*arguments: str | Path) -> Result:
@@ -101,7 +112,7 @@ def test_more_trials_extend_fewer(tiny_preset: Path) -> None:
 
 def test_several_settings_are_walked_together(tiny_preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tunable = {"learning_rate": (0.5, 1.0, 2.0), "sparsity": (0.9, 1.0, 1.04), "mask": ("learnt", "random")}
-    monkeypatch.setattr("clare.runner.trials.tunable_of", lambda kind: tunable)
+    monkeypatch.setattr("clare.runner.tune.tunable_of", lambda kind: tunable)
     grid = make_grid(str(tiny_preset), "clare", ["method.sparsity=0.97"], 1)
     seen = walk(grid, 100, lambda point: 0.0)
     assert seen[0] == (0.01, 0.97, "learnt")
@@ -113,7 +124,7 @@ def test_several_settings_are_walked_together(tiny_preset: Path, monkeypatch: py
 
 
 def test_a_wrong_name_in_tunable_is_named(tiny_preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clare.runner.trials.tunable_of", lambda kind: {"sparsty": (0.5,)})
+    monkeypatch.setattr("clare.runner.tune.tunable_of", lambda kind: {"sparsty": (0.5,)})
     with pytest.raises(SettingsError, match=r"'clare' lists 'sparsty' in `tunable`.*did you mean 'sparsity'"):
         make_grid(str(tiny_preset), "clare", [], 1)
 
@@ -201,7 +212,7 @@ def test_the_best_trial_becomes_a_preset(tiny_preset: Path, tmp_path: Path, monk
 
 
 def test_a_trial_that_diverges_loses(tiny_preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clare.runner.trials.tunable_of", lambda kind: {"learning_rate": (1.0, 10_000.0)})
+    monkeypatch.setattr("clare.runner.tune.tunable_of", lambda kind: {"learning_rate": (1.0, 10_000.0)})
     wild = [word for text in ("weight_decay=1", "batch_size=2", "epochs=8") for word in ("--set", f"method.{text}")]
     result = invoke("tune", tiny_preset, "--methods", "finetune", "--trials", "2", *wild, "--out", tmp_path)
     assert result.exit_code == 0, result.output

@@ -52,12 +52,9 @@ def examine(version_of: Callable[[str], str], import_module: Callable[[str], obj
     """Look at Python, the packages, torchvision's operators, the device and the embedded data."""
     is_new = sys.version_info >= (3, 11)
     yield Finding(is_new, f"Python {platform.python_version()}", "" if is_new else "install Python 3.11 or newer")
-    missing = False
-    for name in PACKAGES:
-        finding = _package(name, version_of)
-        missing |= not finding.is_good
-        yield finding
-    if missing:
+    packages = [_package(name, version_of) for name in PACKAGES]
+    yield from packages
+    if not all(finding.is_good for finding in packages):
         return
     vision = torchvision_finding(version_of, import_module)
     yield vision

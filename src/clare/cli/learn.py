@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from statistics import median
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -14,15 +13,15 @@ from rich.table import Table
 
 from clare.classifier.classifier import Classifier, load
 from clare.classifier.pictures import Pictures, is_split, num_held_back
+from clare.cli.console import plain_table, say
+from clare.cli.options import values_of
 from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import DataError, SettingsError
 from clare.model.folder import MANIFEST, read_manifest
-from clare.model.records import UNKNOWN_DATE, Change, ClassInfo, ClassReport, Evaluation, Mode
-from clare.presets.load import parse_override
+from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
 from clare.report.tables import duration, percent
-from clare.settings import merge
 
 NAMED = {"backbone": "backbone", "method": "method", "seed": "seed", "keep": "num_kept"}
 """Options for a new model, and what Python calls them."""
@@ -49,17 +48,6 @@ class Bar(Silence):
         self.bar = self.progress.add_task("reading", total=None)
         self.num_epochs = 1
 
-    def __enter__(self) -> "Bar":
-        """Start drawing."""
-        self.progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop drawing."""
-        self.progress.stop()
-
     def step(self, name: str, num_epochs: int) -> None:
         """Show which phase or pass runs."""
         self.num_epochs = num_epochs
@@ -76,32 +64,6 @@ class Bar(Silence):
     def notice(self, text: str) -> None:
         """Print a notice above the bar."""
         self.console.print(f"[yellow]notice:[/] {escape(text)}", soft_wrap=True, highlight=False)
-
-
-def learn_command(
-    console: Console,
-    path: Path,
-    pictures: Path,
-    *,
-    mode: Mode,
-    creation: dict[str, Any],
-    check: Path | None,
-    skip_bad_images: bool,
-    wait: bool,
-    device: str,
-) -> None:
-    """Teach a folder of pictures to a model folder, which is made if there is none."""
-    counts = count_pictures(pictures)
-    if check is not None:
-        count_pictures(check)
-    with Bar(console) as bar:
-        model = open_or_make(bar, path, mode, creation, device)
-        _say_before(bar, model, counts, pictures, mode)
-        read = model.reader(skip_bad_images).to_teach(pictures)
-        _say_read(bar, model, read)
-        change = model.learn(read, mode=mode, listener=bar, wait=wait)
-        checked = None if check is None else model.evaluate(check)
-    print_report(console, model, change, checked)
 
 
 def count_pictures(folder: Path) -> dict[str, list[Path]]:
@@ -130,9 +92,7 @@ def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], dev
         return model
     if mode == "update":
         raise SettingsError(f"{path} knows no classes that could get more pictures; leave out --update")
-    settings: dict[str, Any] = {}
-    for override in given.get("set", []):
-        settings = merge(settings, parse_override(override))
+    settings = values_of(given.get("set", []))
     named = {name: given[key] for key, name in NAMED.items() if key in given}
     model = Classifier(path, **named, settings=settings or None, device=device)
     if not is_there and model.is_drawing_model and "backbone" not in given:
@@ -143,7 +103,7 @@ def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], dev
     return model
 
 
-def _say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pictures: Path, mode: Mode) -> None:
+def say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pictures: Path, mode: Mode) -> None:
     """Say what will be taught, how long it will take and how much room there is."""
     num_images = sum(map(len, counts.values()))
     num_held = 0 if is_split(pictures) else sum(num_held_back(len(paths)) for paths in counts.values())
@@ -155,8 +115,7 @@ def _say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pict
         f"this will take about {duration(seconds)}",
         capacity_line(model),
     ]
-    for line in lines:
-        bar.console.print(escape(line), soft_wrap=True, highlight=False)
+    say(bar.console, *lines)
     if model.is_drawing_model:
         sizes = [image_size(path) for paths in counts.values() for path in paths[:NUM_LOOKED_AT]]
         sides = [max(size) for size in sizes[:NUM_LOOKED_AT] if size is not None]
@@ -167,7 +126,7 @@ def _say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pict
             )
 
 
-def _say_read(bar: Bar, model: Classifier, read: Pictures) -> None:
+def say_read(bar: Bar, model: Classifier, read: Pictures) -> None:
     """Say what was left out, and what will hardly work."""
     for name in read.skipped:
         bar.notice(f"'{name}' cannot be read as an image and was left out")
@@ -198,7 +157,10 @@ def capacity_line(model: Classifier) -> str:
 
 def print_report(console: Console, model: Classifier, change: Change, checked: Evaluation | None) -> None:
     """Print accuracies of new and old classes, the capacity left, and what to type next."""
-    console.print(report_table(model, change.classes, checked))
+    new = set(change.classes)
+    # Of very many classes some are listed, the new ones first.
+    places = sorted(range(len(model.classes)), key=lambda place: model.classes[place].name not in new)[:MOST_LISTED]
+    console.print(class_table(model, sorted(places), new, checked, is_full=False))
     num_more = len(model.classes) - MOST_LISTED
     if num_more > 0:
         console.print(f"and {num_more} more classes; clare inspect {quote(str(model.path))} lists all", markup=False)
@@ -215,38 +177,24 @@ def print_report(console: Console, model: Classifier, change: Change, checked: E
     ]
     if not change.report["is_calibrated"]:
         lines.insert(1, "'none of these' is off until two classes and four pictures were held back")
-    for line in lines:
-        console.print(escape(line), soft_wrap=True, highlight=False)
+    say(console, *lines)
 
 
-def report_table(model: Classifier, new: Sequence[str], checked: Evaluation | None) -> Table:
-    """Return the newest accuracy of every class with its date, and that of a check where there was one."""
-    table = Table(box=None, pad_edge=False)
-    headings = (
-        "class",
-        "task",
-        "pictures",
-        "accuracy (%)",
-        "of",
-        "measured",
-        *(["check (%)", "of"] if checked else []),
-    )
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("class", "measured") else "right")
-    reports, just_learnt = model.reports, set(new)
-    for place, info in listed(model.classes, just_learnt):
-        row = [escape(info.name), str(info.task), str(info.num_images or "-"), *accuracy_cells(reports.get(info.name))]
+def class_table(
+    model: Classifier, places: Sequence[int], new: set[str], checked: Evaluation | None, is_full: bool
+) -> Table:
+    """Return the newest accuracy of classes with its date, and that of a check; a full one has the day they came."""
+    before, after = ["taught"] * is_full, ["check (%)", "of"] if checked else []
+    headings = ["class", "task", *before, "pictures", "accuracy (%)", "of", "measured", *after]
+    table, reports = plain_table(headings, left=("class", "taught", "measured")), model.reports
+    for place, info in ((place, model.classes[place]) for place in places):
+        row = [escape(info.name), str(info.task), *([day(info.taught_at)] * is_full), str(info.num_images or "-")]
+        row += accuracy_cells(reports.get(info.name))
         if checked is not None:
             count = checked.counts[place]
             row += [percent(checked.correct[place] / count), str(count)] if count else ["-", "-"]
-        table.add_row(*row, style="bold" if info.name in just_learnt else None)
+        table.add_row(*row, style="bold" if info.name in new else None)
     return table
-
-
-def listed(classes: Sequence[ClassInfo], first: set[str]) -> list[tuple[int, ClassInfo]]:
-    """Return the classes that a report lists, with their places; of very many some, the new ones first."""
-    chosen = sorted(range(len(classes)), key=lambda place: classes[place].name not in first)[:MOST_LISTED]
-    return [(place, classes[place]) for place in sorted(chosen)]
 
 
 def accuracy_cells(report: ClassReport | None) -> tuple[str, str, str]:

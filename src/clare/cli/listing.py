@@ -45,11 +45,6 @@ def list_presets(console: Console) -> None:
     console.print("\n`clare presets NAME` shows all settings of one; `clare train NAME` runs it.", highlight=False)
 
 
-def show_preset(console: Console, name: str, method: str | None, overrides: Sequence[str]) -> None:
-    """Print all settings of a preset."""
-    console.print_json(data=resolved(name, method, overrides))
-
-
 def explain_preset(console: Console, name: str, method: str | None, overrides: Sequence[str]) -> None:
     """Print all settings of a preset, and which layer decided each of them."""
     table = Table("setting", "value", "decided by", box=None, pad_edge=False)
@@ -121,16 +116,10 @@ def find_method(name: str) -> IndexedMethod:
 def index_method(kind: "type[Method]") -> IndexedMethod:
     """Return a method's class as the index holds it."""
     settings: list[IndexedSetting] = [
-        {"key": key, "default": default, "allowed": allowed, "description": description}
-        for key, default, allowed, description in describe(kind.settings_type, "method.")
+        {"key": key, "default": str(default), "allowed": allowed_values(field), "description": words}
+        for key, field, default, words in leaves(kind.settings_type, "method.")
     ]
     return {"name": kind.name, "family": kind.family, "summary": kind.summary, "settings": settings}
-
-
-def describe(kind: type[Settings], prefix: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield key, default, allowed values and description of every setting, nested ones included."""
-    for key, field, default, description in leaves(kind, prefix):
-        yield key, str(default), allowed_values(field), description
 
 
 def leaves(kind: type[Settings], prefix: str) -> Iterator[Leaf]:

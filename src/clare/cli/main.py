@@ -4,51 +4,39 @@ Commands import what they need when they run, so that `clare doctor` works where
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from clare.cli.console import PlainConsole
-from clare.cli.data import add_data_commands
-from clare.cli.own import Device, OwnMethod, add_own_commands
-from clare.cli.reproduce import add_reproduce_commands
-from clare.cli.sweep import add_sweep_commands
-from clare.cli.words import BACKBONE, EXPERIMENTS, MACHINE, OWN
+from clare.cli import experiments, own
+from clare.cli.console import console, errors, leave_if, say_error
+from clare.cli.options import (
+    EXPERIMENTS,
+    MACHINE,
+    OWN,
+    PAPER,
+    Backbone,
+    Device,
+    Overrides,
+    OwnMethod,
+    Preset,
+    values_of,
+)
 from clare.errors import ClareError, SettingsError
 from clare.version import __version__
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-console = PlainConsole()
-errors = PlainConsole(stderr=True)
-# The help shows groups in the order of their first commands, and commands in the order in which they are added.
-add_own_commands(app, console, errors)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
-Preset = Annotated[str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")]
-Backbone = Annotated[
-    str | None,
-    typer.Option(help=f"Lay a backbone over the preset: {BACKBONE}."),
-]
-Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold runs.", show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as method.sparsity=0.9; repeatable."),
-]
-Methods = Annotated[
-    str, typer.Option(help="Methods, separated by commas: names (see `clare methods`) or path/to/file.py:Class.")
-]
-Jobs = Annotated[
-    int,
-    typer.Option(min=1, help="Runs at a time, each in a process of its own with its share of the CPU threads."),
-]
-Seed = Annotated[
-    int | None, typer.Option(help="Seed of the class order and of every draw; the preset's when left out.")
-]
-SkipBad = Annotated[bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and count them.")]
+
+def _add(panel: str, *commands: Callable[..., None]) -> None:
+    """Add commands to a group; the help shows groups in the order of their first commands, and those as added."""
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+
+
+_add(OWN, own.learn, own.predict, own.inspect, own.evaluate, own.undo, own.rename, own.remove)
 
 
 def _say_version(is_wanted: bool) -> None:
@@ -67,81 +55,7 @@ def options(
     """Class-incremental learning on a frozen vision transformer: train, compare and look at methods."""
 
 
-@app.command(rich_help_panel=EXPERIMENTS)
-def train(
-    preset: Preset,
-    method: Annotated[
-        str | None, typer.Option(help="A method's name (see `clare methods`), or path/to/file.py:Class.")
-    ] = None,
-    backbone: Backbone = None,
-    set_: Overrides = None,
-    seed: Seed = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/PRESET/METHOD-SEED when left out.")] = None,
-    skip_bad_images: SkipBad = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write losses and accuracies for TensorBoard into the run's folder.")
-    ] = False,
-    wandb: Annotated[
-        bool, typer.Option("--wandb", help="Send losses and accuracies to Weights & Biases; WANDB_MODE=offline keeps.")
-    ] = False,
-    one_of_many: Annotated[
-        bool, typer.Option("--one-of-many", hidden=True, help="Take settings that act in another run of a command.")
-    ] = False,
-) -> None:
-    """Run one method over a preset's stream; the same command goes on after an interruption."""
-    from clare.cli.train import train_command
-    from clare.presets.load import with_backbone
-
-    loggers = [name for name, is_wanted in (("tensorboard", tensorboard), ("wandb", wandb)) if is_wanted]
-    preset, overrides = with_backbone(preset, backbone), _overrides(set_, skip_bad_images)
-    train_command(console, preset, method, overrides, seed, out, loggers, one_of_many)
-
-
-@app.command(rich_help_panel=EXPERIMENTS)
-def compare(
-    preset: Preset,
-    methods: Methods,
-    backbone: Backbone = None,
-    set_: Overrides = None,
-    seed: Seed = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Several seeds, separated by commas: every method runs with each of them.")
-    ] = None,
-    jobs: Jobs = 1,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder for this comparison alone; one under runs/ when left out.")
-    ] = None,
-    skip_bad_images: SkipBad = False,
-) -> None:
-    """Run several methods over the same stream and compare them in tables, plots and one page."""
-    from clare.presets.load import with_backbone
-    from clare.runner.compare import compare_command, parse_seeds
-
-    overrides, all_seeds = _overrides(set_, skip_bad_images), parse_seeds(seeds, seed)
-    layered = with_backbone(preset, backbone)
-    failures = compare_command(console, layered, _names(methods), overrides, all_seeds, out, jobs)
-    _leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
-
-
-@app.command(rich_help_panel=EXPERIMENTS)
-def tune(
-    preset: Preset,
-    methods: Methods,
-    trials: Annotated[int, typer.Option(min=1, help="Settings to try for each method.")] = 6,
-    backbone: Backbone = None,
-    set_: Overrides = None,
-    seed: Seed = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="Use only the classes of so many first tasks.")] = None,
-    jobs: Jobs = 1,
-    out: Annotated[Path | None, typer.Option(help="The folder for all trials; runs/PRESET-tune when left out.")] = None,
-    skip_bad_images: SkipBad = False,
-) -> None:
-    """Choose settings on validation images, with equally many trials for every method, and write a tuned preset."""
-    from clare.presets.load import with_backbone
-    from clare.runner.tune import tune_command
-
-    overrides, layered = _overrides(set_, skip_bad_images), with_backbone(preset, backbone)
-    _leave_if(tune_command(console, layered, _names(methods), trials, overrides, seed, tasks, out, jobs))
+_add(EXPERIMENTS, experiments.train, experiments.compare, experiments.tune)
 
 
 @app.command(rich_help_panel=EXPERIMENTS)
@@ -158,14 +72,15 @@ def presets(
     ] = False,
 ) -> None:
     """List the presets, or show one with every setting."""
-    from clare.cli.listing import explain_preset, list_presets, show_preset
+    from clare.cli.listing import explain_preset, list_presets, resolved
     from clare.presets.load import with_backbone
 
     if name is None:
         list_presets(console)
+    elif explain:
+        explain_preset(console, with_backbone(name, backbone), method, set_ or [])
     else:
-        show = explain_preset if explain else show_preset
-        show(console, with_backbone(name, backbone), method, set_ or [])
+        console.print_json(data=resolved(with_backbone(name, backbone), method, set_ or []))
 
 
 @app.command(rich_help_panel=EXPERIMENTS)
@@ -176,40 +91,31 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all settings o
     list_methods(console, name)
 
 
-@app.command(rich_help_panel=EXPERIMENTS)
-def check_method(
-    method: Annotated[str, typer.Argument(help="A method's name (see `clare methods`), or path/to/file.py:Class.")],
-) -> None:
-    """Try every promise of the contract on a method, on a tiny stream and a tiny random backbone."""
-    from clare.cli.check import check_command
-
-    raise typer.Exit(check_command(console, method))
+_add(EXPERIMENTS, experiments.check_method, experiments.show, experiments.report, experiments.sweep)
+_add(PAPER, experiments.reproduce)
 
 
-@app.command(rich_help_panel=EXPERIMENTS)
-def show(
-    runs: Runs,
-    latex: Annotated[
-        bool, typer.Option("--latex", help="Print LaTeX instead: means and deviations over seeds, for booktabs.")
+@app.command(rich_help_panel=MACHINE)
+def data(
+    preset: Preset,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Download what is missing, or unpack what you have downloaded.")
     ] = False,
+    method: Annotated[
+        str | None, typer.Option(help="The method of the run, where the preset asks for path/to/file.py:Class.")
+    ] = None,
+    backbone: Backbone = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as data.root=/mnt; repeatable."),
+    ] = None,
 ) -> None:
-    """Print the tables of runs: accuracy after each task, and how runs differ."""
-    from clare.cli.reports import show_command
+    """Say which data and weights a preset needs, what of it is here, where the rest comes from, and fetch it."""
+    from clare.runner.supplies import data_command
 
-    show_command(console, runs, latex)
-
-
-@app.command(rich_help_panel=EXPERIMENTS)
-def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")]) -> None:
-    """Write one self-contained page about runs, its figures as PNG and SVG, and its numbers as JSON and Markdown."""
-    from clare.cli.reports import report_command
-
-    report_command(console, runs, out)
-
-
-add_sweep_commands(app, console, errors)
-add_reproduce_commands(app, console, errors)
-add_data_commands(app, console, errors)
+    problems, is_ready = data_command(console, preset, method, backbone, set_ or [], fetch)
+    leave_if(problems)
+    raise typer.Exit(int(not is_ready))
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -227,9 +133,40 @@ def pretrain(
     device: Device = "auto",
 ) -> None:
     """Train the embedded drawing backbone on the 145 classes outside the embedded stream."""
-    from clare.cli.pretrain import pretrain_command
+    import torch
 
-    pretrain_command(console, out, set_ or [], device)
+    from clare.backbones.pretrain import PretrainSettings
+    from clare.backbones.pretrain import pretrain as train_backbone
+    from clare.data.sources import DataSettings, load_dataset
+    from clare.engine.ranks import resolve_device
+    from clare.files import write_json, write_tensors
+    from clare.settings import build_settings
+
+    if out.suffix != ".safetensors":
+        raise SettingsError(f"--out got '{out}'; give a file name that ends in .safetensors")
+    settings = build_settings(PretrainSettings, values_of(set_ or []), "")
+    dataset = load_dataset(DataSettings(dataset="quickdraw-pretrain", channels=1))
+    every = max(1, settings.epochs // 20)
+
+    def report(epoch: int, loss: float) -> None:
+        if (epoch + 1) % every == 0 or epoch + 1 == settings.epochs:
+            console.print(f"epoch {epoch + 1} of {settings.epochs}: loss {loss:.3f}", highlight=False)
+
+    place = resolve_device(device)
+    result = train_backbone(dataset, settings, torch.device(place), report)
+    write_tensors(out, result.weights)
+    facts = {
+        "settings": settings.model_dump(mode="json"),
+        "num_classes": len(dataset.classes),
+        "num_train": len(dataset.train),
+        "num_test": len(dataset.test),
+        "test_accuracy": round(result.accuracy, 4),
+        "seconds": round(result.seconds, 1),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if place == "cuda" else "cpu",
+    }
+    write_json(out.with_suffix(".json"), facts)
+    console.print(f"{out}: {result.accuracy:.1%} of the held-out drawings of its {len(dataset.classes)} classes")
 
 
 @app.command(rich_help_panel=OWN)
@@ -248,9 +185,16 @@ def export(
     method: OwnMethod = None,
 ) -> None:
     """Write a model for use without clare, with a model card, after checking that it answers as the original."""
-    from clare.cli.export import export_command
+    from clare.export.export import export_model
 
-    export_command(console, model, format_, out, check, method)
+    made = export_model(model, format_, out, check, method)
+    for path in (made.folder / name for name in made.names):
+        num_bytes = path.stat().st_size
+        size = f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e5 else f"{num_bytes / 1e3:.1f} kB"
+        console.print(f"{path} ({size})", soft_wrap=True, highlight=False)
+    console.print(made.agreement.sentence(), soft_wrap=True, highlight=False)
+    if not made.agreement.pictures.are_real:
+        console.print("no real pictures were at hand; --check FOLDER checks with yours", soft_wrap=True)
 
 
 @app.command(rich_help_panel=OWN)
@@ -282,50 +226,26 @@ def serve(
     serve_command(console, errors, model, host, port, token, device, allow_host or [], limit or [], method)
 
 
-def _overrides(set_: list[str] | None, skip_bad_images: bool) -> list[str]:
-    """Return all overrides as the user could have written them with --set."""
-    return [*(set_ or []), *(["data.skip_bad_images=true"] if skip_bad_images else [])]
-
-
-def _names(text: str) -> list[str]:
-    """Read names separated by commas, each once."""
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _leave_if(problems: list[str]) -> None:
-    """Say what failed, a sentence each, and leave with exit code 1 if anything did."""
-    for problem in problems:
-        errors.print(f"[bold red]error:[/] {_escaped(problem)}", soft_wrap=True, highlight=False)
-    if problems:
-        raise typer.Exit(1)
-
-
 def main() -> None:
     """Run the command line; an error the user can act on is one sentence and exit code 2."""
     try:
         app()
     except ClareError as error:
-        errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True, highlight=False)
+        say_error(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
         # Disks, rights and limits of the system, where nobody nearer could say more.
         about = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or str(error) or type(error).__name__
-        told = f"{about}{reason}; make room or make it accessible, and run again"
-        errors.print(f"[bold red]error:[/] {_escaped(told)}", soft_wrap=True, highlight=False)
+        say_error(f"{about}{reason}; make room or make it accessible, and run again")
         sys.exit(ClareError.exit_code)
     except (ImportError, RuntimeError) as error:
         if "torchvision" not in str(error):
             raise
-        errors.print("[bold red]error:[/] torchvision does not work with this torch; `clare doctor` says what to do")
+        say_error("torchvision does not work with this torch; `clare doctor` says what to do")
         sys.exit(ClareError.exit_code)
     except SystemExit as leaving:
         # Typer turns Ctrl-C into this code before it can be seen here.
         if leaving.code == 130:
             errors.print("interrupted; run the same command again to go on")
         raise
-
-
-def _escaped(text: str) -> str:
-    """Keep brackets in a message from being read as markup."""
-    return text.replace("[", "\\[")

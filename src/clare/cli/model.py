@@ -1,19 +1,20 @@
-"""`clare inspect`, `undo`, `rename`, `remove` and `evaluate`."""
+"""`clare inspect` and `evaluate`."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from clare.classifier.classifier import Classifier, load
-from clare.cli.learn import accuracy_cells, capacity_line, day
+from clare.cli.console import first_of, plain_table, say
+from clare.cli.learn import capacity_line, class_table, day
 from clare.errors import ModelError
-from clare.model.records import Change, Evaluation
-from clare.report.model_plots import capacity_figure, confusion_figure, write_figure
+from clare.files import write_bytes
+from clare.model.records import Evaluation
+from clare.report.model_plots import capacity_figure, confusion_figure
+from clare.report.plots import to_png
 from clare.report.tables import percent
 
 MOST_DRAWN = 100
@@ -25,28 +26,12 @@ def inspect_command(console: Console, path: Path, plot: Path | None, method: str
     model = load(path, method=method, device=device)
     if plot is not None and model.claims is None:
         raise ModelError(f"the method '{model.parts.method.name}' claims no coordinates, so there is nothing to plot")
-    _say(console, *_facts(path, model))
-    console.print(_class_table(model))
-    if model.claims:
-        console.print(_claims_table(model.claims))
-    console.print(_history_table(model))
-    if plot is not None and model.claims is not None and model.capacity is not None:
-        if not model.claims:
-            raise ModelError(f"{path} has learnt no task yet, so there is nothing to plot; teach it some classes")
-        write_figure(capacity_figure(model.claims, model.capacity.num_coordinates), plot)
-        _say(console, f"plot: {plot}")
-
-
-def _facts(path: Path, model: Classifier) -> list[str]:
-    """Return what there is to say in a line each."""
     num_bytes = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-    calibration = model.calibration
-    unknown = (
-        "not calibrated yet"
-        if calibration is None
-        else f"threshold {calibration['threshold']:.2f}, fitted to {calibration['num_pairs']} held-back pictures"
-    )
-    return [
+    unknown, fitted = "not calibrated yet", model.calibration
+    if fitted is not None:
+        unknown = f"threshold {fitted['threshold']:.2f}, fitted to {fitted['num_pairs']} held-back pictures"
+    say(
+        console,
         f"{path}: version {model.version}, {len(model.classes)} classes, method {model.parts.method.name}",
         f"backbone: {model.backbone_name}, hash {model.parts.backbone.fingerprint}, "
         f"{model.image_size} x {model.image_size} pixels, {'grey' if model.channels == 1 else 'colour'}",
@@ -54,28 +39,22 @@ def _facts(path: Path, model: Classifier) -> list[str]:
         f"none of these: {unknown}",
         f"size on disk: {num_bytes / 1e6:.1f} MB; changes that can be undone: {model.num_undoable}",
         "",
-    ]
-
-
-def _class_table(model: Classifier) -> Table:
-    """Return the classes with the task and the day they came with."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("class", "task", "taught", "pictures", "accuracy (%)", "of", "measured"):
-        table.add_column(heading, justify="left" if heading in ("class", "taught", "measured") else "right")
-    reports = model.reports
-    for info in model.classes:
-        cells = (str(info.task), day(info.taught_at), str(info.num_images or "-"))
-        table.add_row(escape(info.name), *cells, *accuracy_cells(reports.get(info.name)))
-    return table
+    )
+    console.print(class_table(model, range(len(model.classes)), set(), None, is_full=True))
+    if model.claims:
+        console.print(_claims_table(model.claims))
+    console.print(_history_table(model))
+    if plot is not None and model.claims is not None and model.capacity is not None:
+        if not model.claims:
+            raise ModelError(f"{path} has learnt no task yet, so there is nothing to plot; teach it some classes")
+        write_bytes(plot, to_png(capacity_figure(model.claims, model.capacity.num_coordinates)))
+        say(console, f"plot: {plot}")
 
 
 def _claims_table(claims: list[list[int]]) -> Table:
     """Return how many coordinates each task claimed in each layer."""
-    table = Table(box=None, pad_edge=False, title="coordinates claimed", title_justify="left")
-    table.add_column("task")
-    for layer in range(1, len(claims[0]) + 1):
-        table.add_column(f"layer {layer}", justify="right")
-    table.add_column("all", justify="right")
+    headings = ("task", *(f"layer {layer}" for layer in range(1, len(claims[0]) + 1)), "all")
+    table = plain_table(headings, left=("task",), title="coordinates claimed")
     for task, counts in enumerate(claims, start=1):
         table.add_row(str(task), *map(str, counts), str(sum(counts)))
     return table
@@ -83,51 +62,13 @@ def _claims_table(claims: list[list[int]]) -> Table:
 
 def _history_table(model: Classifier) -> Table:
     """Return the changes, oldest first."""
-    table = Table("change", "what", "when", "classes", box=None, pad_edge=False, title="history", title_justify="left")
+    headings = ("change", "what", "when", "classes")
+    table = plain_table(headings, left=headings, title="history")
     for change in model.history:
-        names = _first(change.classes)
-        table.add_row(str(change.number), _kind(change), day(change.at), escape(names))
+        # An undo names what it took back.
+        kind = f"undo of {change.report['undone']}" if change.kind == "undo" else change.kind
+        table.add_row(str(change.number), kind, day(change.at), escape(first_of(change.classes)))
     return table
-
-
-def _first(names: Sequence[str]) -> str:
-    """Name the first of some classes."""
-    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
-
-
-def _kind(change: Change) -> str:
-    """Return what a change did; an undo names what it took back."""
-    return f"undo of {change.report['undone']}" if change.kind == "undo" else change.kind
-
-
-def undo_command(console: Console, path: Path, wait: bool, method: str | None, device: str) -> None:
-    """Take back the last change."""
-    model = load(path, method=method, device=device)
-    change = model.undo(wait=wait)
-    names = _first(change.classes)
-    _say(
-        console,
-        f"took back change {change.report['undone']} ({change.report['kind']}: {names}); "
-        f"{len(model.classes)} classes; changes that can still be undone: {model.num_undoable}",
-    )
-
-
-def rename_command(
-    console: Console, path: Path, old: str, new: str, wait: bool, method: str | None, device: str
-) -> None:
-    """Give a class another name."""
-    load(path, method=method, device=device).rename(old, new, wait=wait)
-    _say(console, f"'{old}' is now '{new}'; clare undo {quote(str(path))} takes it back")
-
-
-def remove_command(console: Console, path: Path, name: str, wait: bool, method: str | None, device: str) -> None:
-    """Forget a class."""
-    model = load(path, method=method, device=device)
-    model.remove(name, wait=wait)
-    _say(
-        console,
-        f"'{name}' is removed, {len(model.classes)} classes are left; clare undo {quote(str(path))} takes it back",
-    )
 
 
 def evaluate_command(console: Console, path: Path, pictures: Path, plot: Path, method: str | None, device: str) -> None:
@@ -136,35 +77,30 @@ def evaluate_command(console: Console, path: Path, pictures: Path, plot: Path, m
     evaluation = model.evaluate(pictures)
     console.print(_evaluation_table(evaluation))
     if evaluation.accuracy is not None:
-        _say(
+        say(
             console,
             f"{percent(evaluation.accuracy)} % of {evaluation.num_images} pictures of known classes are named rightly, "
             f"{percent(evaluation.unknown_rate)} % are said to be none of these",
             f"probabilities of the answers: {percent(evaluation.certainty)} % on average; expected calibration error: "
             f"{percent(evaluation.calibration_error)} points",
         )
-        _draw(console, evaluation, plot)
+        # Drawn is what classes were taken for; of very many, those with the most mistakes.
+        taken = evaluation.taken
+        seen = {*taken, *(place for row in taken.values() for place in row)}
+        mistakes = Counter({row: sum(found.values()) - found.get(row, 0) for row, found in taken.items()})
+        shown = sorted(sorted(seen, key=lambda place: (-mistakes[place], place))[:MOST_DRAWN])
+        confusion = [[taken.get(row, {}).get(column, 0) for column in shown] for row in shown]
+        write_bytes(plot, to_png(confusion_figure([evaluation.classes[place] for place in shown], confusion)))
+        which = "" if len(shown) == len(seen) else f" of the {MOST_DRAWN} classes with the most mistakes"
+        say(console, f"confusion matrix{which}: {plot}")
     for name, (count, flagged) in evaluation.strangers.items():
-        _say(console, f"'{name}' is not known: {flagged} of its {count} pictures are said to be none of these")
-
-
-def _draw(console: Console, evaluation: Evaluation, plot: Path) -> None:
-    """Draw what classes were taken for; of very many, those with the most mistakes."""
-    taken = evaluation.taken
-    seen = {*taken, *(place for row in taken.values() for place in row)}
-    mistakes = Counter({row: sum(found.values()) - found.get(row, 0) for row, found in taken.items()})
-    shown = sorted(sorted(seen, key=lambda place: (-mistakes[place], place))[:MOST_DRAWN])
-    confusion = [[taken.get(row, {}).get(column, 0) for column in shown] for row in shown]
-    write_figure(confusion_figure([evaluation.classes[place] for place in shown], confusion), plot)
-    which = "" if len(shown) == len(seen) else f" of the {MOST_DRAWN} classes with the most mistakes"
-    _say(console, f"confusion matrix{which}: {plot}")
+        say(console, f"'{name}' is not known: {flagged} of its {count} pictures are said to be none of these")
 
 
 def _evaluation_table(evaluation: Evaluation) -> Table:
     """Return accuracy and most frequent mistake of every class that has pictures."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("class", "pictures", "right", "accuracy (%)", "most often taken for"):
-        table.add_column(heading, justify="right" if heading in ("pictures", "right", "accuracy (%)") else "left")
+    headings = ("class", "pictures", "right", "accuracy (%)", "most often taken for")
+    table = plain_table(headings, left=("class", "most often taken for"))
     for place, name in enumerate(evaluation.classes):
         count, correct = evaluation.counts[place], evaluation.correct[place]
         if count:
@@ -173,9 +109,3 @@ def _evaluation_table(evaluation: Evaluation) -> Table:
             taken = f"{evaluation.classes[worst]} ({mistakes[worst]})" if mistakes else "-"
             table.add_row(escape(name), str(count), str(correct), percent(correct / count), escape(taken))
     return table
-
-
-def _say(console: Console, *lines: str) -> None:
-    """Print lines as they are."""
-    for line in lines:
-        console.print(escape(line), soft_wrap=True, highlight=False)

@@ -1,197 +1,162 @@
-"""The signatures of the commands for people with pictures of their own."""
+"""The commands for people with pictures of their own; what needs more than a few lines is beside them."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from clare.cli.words import BACKBONE, OWN
+from clare.cli.console import console, first_of, leave_if, say
+from clare.cli.options import BACKBONE, Device, Model, NoWait, OwnMethod
 from clare.errors import SettingsError
 
-Model = Annotated[Path, typer.Argument(help="The model folder.", show_default=False)]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
-OwnMethod = Annotated[
-    str | None,
-    typer.Option("--method", help="The model's method, needed where it is path/to/file.py:Class, which then runs."),
-]
-NoWait = Annotated[
-    bool, typer.Option("--no-wait", help="Give up when another process is teaching the model, instead of waiting.")
-]
+if TYPE_CHECKING:
+    from clare.model.records import Mode
 
 
-def add_own_commands(app: typer.Typer, console: Console, errors: Console) -> None:
-    """Add learn, predict, inspect, undo, rename, remove and evaluate."""
-    _add_learn(app, console)
-    _add_predict(app, console, errors)
-    _add_looks(app, console)
-    _add_changes(app, console)
+def learn(
+    model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
+    pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class, or with train/ and test/.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Rows out of statistics alone, whatever the method would train: seconds.")
+    ] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="Give known classes more pictures: rows and statistics only.")
+    ] = False,
+    check: Annotated[
+        Path | None, typer.Option(help="Measure again, after learning, on these pictures of any known classes.")
+    ] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help=f"For a new model: {BACKBONE}; the drawing model when left out.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="For a new model: a method's name, frozen features (linear) when left out, or "
+            "path/to/file.py:Class, to be named with every lesson."
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="For a new model: a setting of its method; repeatable."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**32 - 1, help="For a new model: seed of every draw.")] = None,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="For a new model: how many changes can be undone; 5 when left out.")
+    ] = None,
+    skip_bad_images: Annotated[
+        bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and name them.")
+    ] = False,
+    no_wait: NoWait = False,
+    device: Device = "auto",
+) -> None:
+    """Teach a model the classes of a folder of pictures; the pictures of earlier classes are not needed."""
+    from clare.cli.learn import Bar, count_pictures, open_or_make, print_report, say_before, say_read
+
+    if quick and update:
+        raise SettingsError("--quick is for new classes and --update for known ones; give one of them")
+    mode: Mode = "quick" if quick else "update" if update else "learn"
+    creation = {"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep}
+    counts = count_pictures(pictures)
+    if check is not None:
+        count_pictures(check)
+    bar = Bar(console)
+    with bar.progress:
+        taught = open_or_make(bar, model, mode, creation, device)
+        say_before(bar, taught, counts, pictures, mode)
+        read = taught.reader(skip_bad_images).to_teach(pictures)
+        say_read(bar, taught, read)
+        change = taught.learn(read, mode=mode, listener=bar, wait=not no_wait)
+        checked = None if check is None else taught.evaluate(check)
+    print_report(console, taught, change, checked)
 
 
-def _add_learn(app: typer.Typer, console: Console) -> None:
-    """Add `clare learn`."""
+def predict(
+    model: Model,
+    images: Annotated[list[str], typer.Argument(help="Images, folders or patterns.", show_default=False)],
+    top: Annotated[int, typer.Option(min=1, help="How many classes to name for each image.")] = 5,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Score from which an image is none of these; the model's when left out."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each image.")] = False,
+    csv: Annotated[Path | None, typer.Option(help="Write a table to this file instead.")] = None,
+    method: OwnMethod = None,
+    device: Device = "auto",
+) -> None:
+    """Name images with probabilities, and say which are probably none of the known classes."""
+    from clare.classifier.classifier import load
+    from clare.cli.predict import answer
 
-    @app.command(rich_help_panel=OWN)
-    def learn(
-        model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
-        pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class, or with train/ and test/.")],
-        quick: Annotated[
-            bool,
-            typer.Option("--quick", help="Rows out of statistics alone, whatever the method would train: seconds."),
-        ] = False,
-        update: Annotated[
-            bool, typer.Option("--update", help="Give known classes more pictures: rows and statistics only.")
-        ] = False,
-        check: Annotated[
-            Path | None, typer.Option(help="Measure again, after learning, on these pictures of any known classes.")
-        ] = None,
-        backbone: Annotated[
-            str | None,
-            typer.Option(help=f"For a new model: {BACKBONE}; the drawing model when left out."),
-        ] = None,
-        method: Annotated[
-            str | None,
-            typer.Option(
-                help="For a new model: a method's name, frozen features (linear) when left out, or "
-                "path/to/file.py:Class, to be named with every lesson."
-            ),
-        ] = None,
-        set_: Annotated[
-            list[str] | None,
-            typer.Option("--set", metavar="KEY=VALUE", help="For a new model: a setting of its method; repeatable."),
-        ] = None,
-        seed: Annotated[
-            int | None, typer.Option(min=0, max=2**32 - 1, help="For a new model: seed of every draw.")
-        ] = None,
-        keep: Annotated[
-            int | None, typer.Option(min=1, help="For a new model: how many changes can be undone; 5 when left out.")
-        ] = None,
-        skip_bad_images: Annotated[
-            bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and name them.")
-        ] = False,
-        no_wait: NoWait = False,
-        device: Device = "auto",
-    ) -> None:
-        """Teach a model the classes of a folder of pictures; the pictures of earlier classes are not needed."""
-        from clare.cli.learn import learn_command
-
-        if quick and update:
-            raise SettingsError("--quick is for new classes and --update for known ones; give one of them")
-        learn_command(
-            console,
-            model,
-            pictures,
-            mode="quick" if quick else "update" if update else "learn",
-            creation={"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep},
-            check=check,
-            skip_bad_images=skip_bad_images,
-            wait=not no_wait,
-            device=device,
-        )
+    leave_if(answer(load(model, method=method, device=device), images, top, threshold, json, csv))
 
 
-def _add_predict(app: typer.Typer, console: Console, errors: Console) -> None:
-    """Add `clare predict`."""
+def inspect(
+    model: Model,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the capacity used per task and per layer to this PNG file.")
+    ] = None,
+    method: OwnMethod = None,
+    device: Device = "auto",
+) -> None:
+    """Show a model: classes with task and date, capacity, backbone, sizes and history."""
+    from clare.cli.model import inspect_command
 
-    @app.command(rich_help_panel=OWN)
-    def predict(
-        model: Model,
-        images: Annotated[list[str], typer.Argument(help="Images, folders or patterns.", show_default=False)],
-        top: Annotated[int, typer.Option(min=1, help="How many classes to name for each image.")] = 5,
-        threshold: Annotated[
-            float | None,
-            typer.Option(min=0, max=1, help="Score from which an image is none of these; the model's when left out."),
-        ] = None,
-        json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each image.")] = False,
-        csv: Annotated[Path | None, typer.Option(help="Write a table to this file instead.")] = None,
-        method: OwnMethod = None,
-        device: Device = "auto",
-    ) -> None:
-        """Name images with probabilities, and say which are probably none of the known classes."""
-        from clare.cli.predict import predict_command
-
-        problems = predict_command(
-            console,
-            model,
-            images,
-            top=top,
-            threshold=threshold,
-            as_json=json,
-            csv_file=csv,
-            method=method,
-            device=device,
-        )
-        for problem in problems:
-            errors.print(f"[bold red]error:[/] {escape(problem)}", soft_wrap=True, highlight=False)
-        if problems:
-            raise typer.Exit(1)
+    inspect_command(console, model, plot, method, device)
 
 
-def _add_looks(app: typer.Typer, console: Console) -> None:
-    """Add `clare inspect` and `clare evaluate`."""
+def evaluate(
+    model: Model,
+    pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class.", show_default=False)],
+    plot: Annotated[Path, typer.Option(help="PNG file for the confusion matrix.")] = Path("confusion.png"),
+    method: OwnMethod = None,
+    device: Device = "auto",
+) -> None:
+    """Measure a model on pictures: accuracy per class, and the confusion matrix as a picture."""
+    from clare.cli.model import evaluate_command
 
-    @app.command(rich_help_panel=OWN)
-    def inspect(
-        model: Model,
-        plot: Annotated[
-            Path | None, typer.Option(help="Draw the capacity used per task and per layer to this PNG file.")
-        ] = None,
-        method: OwnMethod = None,
-        device: Device = "auto",
-    ) -> None:
-        """Show a model: classes with task and date, capacity, backbone, sizes and history."""
-        from clare.cli.model import inspect_command
-
-        inspect_command(console, model, plot, method, device)
-
-    @app.command(rich_help_panel=OWN)
-    def evaluate(
-        model: Model,
-        pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class.", show_default=False)],
-        plot: Annotated[Path, typer.Option(help="PNG file for the confusion matrix.")] = Path("confusion.png"),
-        method: OwnMethod = None,
-        device: Device = "auto",
-    ) -> None:
-        """Measure a model on pictures: accuracy per class, and the confusion matrix as a picture."""
-        from clare.cli.model import evaluate_command
-
-        evaluate_command(console, model, pictures, plot, method, device)
+    evaluate_command(console, model, pictures, plot, method, device)
 
 
-def _add_changes(app: typer.Typer, console: Console) -> None:
-    """Add `clare undo`, `clare rename` and `clare remove`."""
+def undo(model: Model, no_wait: NoWait = False, method: OwnMethod = None, device: Device = "auto") -> None:
+    """Take back the last change of a model exactly."""
+    from clare.classifier.classifier import load
 
-    @app.command(rich_help_panel=OWN)
-    def undo(model: Model, no_wait: NoWait = False, method: OwnMethod = None, device: Device = "auto") -> None:
-        """Take back the last change of a model exactly."""
-        from clare.cli.model import undo_command
+    opened = load(model, method=method, device=device)
+    change = opened.undo(wait=not no_wait)
+    say(
+        console,
+        f"took back change {change.report['undone']} ({change.report['kind']}: {first_of(change.classes)}); "
+        f"{len(opened.classes)} classes; changes that can still be undone: {opened.num_undoable}",
+    )
 
-        undo_command(console, model, not no_wait, method, device)
 
-    @app.command(rich_help_panel=OWN)
-    def rename(
-        model: Model,
-        old: Annotated[str, typer.Argument(help="The class's name now.", show_default=False)],
-        new: Annotated[str, typer.Argument(help="The name it shall have.", show_default=False)],
-        no_wait: NoWait = False,
-        method: OwnMethod = None,
-        device: Device = "auto",
-    ) -> None:
-        """Give a class of a model another name."""
-        from clare.cli.model import rename_command
+def rename(
+    model: Model,
+    old: Annotated[str, typer.Argument(help="The class's name now.", show_default=False)],
+    new: Annotated[str, typer.Argument(help="The name it shall have.", show_default=False)],
+    no_wait: NoWait = False,
+    method: OwnMethod = None,
+    device: Device = "auto",
+) -> None:
+    """Give a class of a model another name."""
+    from clare.classifier.classifier import load
 
-        rename_command(console, model, old, new, not no_wait, method, device)
+    load(model, method=method, device=device).rename(old, new, wait=not no_wait)
+    say(console, f"'{old}' is now '{new}'; clare undo {quote(str(model))} takes it back")
 
-    @app.command(rich_help_panel=OWN)
-    def remove(
-        model: Model,
-        name: Annotated[str, typer.Argument(help="The class to forget.", show_default=False)],
-        no_wait: NoWait = False,
-        method: OwnMethod = None,
-        device: Device = "auto",
-    ) -> None:
-        """Make a model forget a class; the coordinates of its task stay claimed."""
-        from clare.cli.model import remove_command
 
-        remove_command(console, model, name, not no_wait, method, device)
+def remove(
+    model: Model,
+    name: Annotated[str, typer.Argument(help="The class to forget.", show_default=False)],
+    no_wait: NoWait = False,
+    method: OwnMethod = None,
+    device: Device = "auto",
+) -> None:
+    """Make a model forget a class; the coordinates of its task stay claimed."""
+    from clare.classifier.classifier import load
+
+    opened = load(model, method=method, device=device)
+    opened.remove(name, wait=not no_wait)
+    left = f"{len(opened.classes)} classes are left"
+    say(console, f"'{name}' is removed, {left}; clare undo {quote(str(model))} takes it back")

@@ -4,13 +4,13 @@ import csv
 import glob
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
-from clare.classifier.classifier import Classifier, load
+from clare.classifier.classifier import Classifier
+from clare.cli.console import console
 from clare.data.images import IMAGE_SUFFIXES, Pixels
 from clare.errors import DataError
 from clare.files import write_text
@@ -19,31 +19,31 @@ from clare.model.records import Answer
 BATCH = 256
 
 
-def predict_command(
-    console: Console,
-    path: Path,
-    images: list[str],
-    *,
-    top: int,
-    threshold: float | None,
-    as_json: bool,
-    csv_file: Path | None,
-    method: str | None,
-    device: str,
+def answer(
+    model: Classifier, images: list[str], top: int, threshold: float | None, as_json: bool, csv_file: Path | None
 ) -> list[str]:
     """Name pictures, and return a sentence for each that could not be read."""
-    model = load(path, method=method, device=device)
+    reader = model.reader()
     problems: list[str] = []
     rows: list[list[str]] = []
-    found = expand(images, problems)
-    for batch in _batches(found):
-        read = _read(model, batch, problems)
-        for answer in model.guess_pixels([name for name, _ in read], [pixels for _, pixels in read], top, threshold):
+    files = expand(images, problems)
+    # In batches, so that not all pictures are in memory at once.
+    for start in range(0, len(files), BATCH):
+        names: list[str] = []
+        pixels: list[Pixels] = []
+        for file in files[start : start + BATCH]:
+            try:
+                pixels.append(reader.image(file))
+                names.append(str(file))
+            except DataError as error:
+                # One that cannot be read is named and does not stop the rest.
+                problems.append(str(error).replace(", or pass --skip-bad-images", ""))
+        for found in model.guess_pixels(names, pixels, top, threshold):
             if as_json:
-                console.out(json.dumps(answer.as_json(), ensure_ascii=False), highlight=False)
+                console.out(json.dumps(found.as_json(), ensure_ascii=False), highlight=False)
             elif csv_file is None:
-                console.print(as_line(answer), soft_wrap=True, highlight=False)
-            rows.append(as_row(answer))
+                console.print(as_line(found), soft_wrap=True, highlight=False)
+            rows.append(as_row(found))
     if csv_file is not None:
         write_text(csv_file, as_csv(rows, top))
         console.print(f"{csv_file}: {len(rows)} pictures", soft_wrap=True, highlight=False)
@@ -56,7 +56,8 @@ def expand(given: Iterable[str], problems: list[str]) -> list[Path]:
     for text in given:
         path = Path(text)
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if _is_image(file))
+            files = (file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+            inside = sorted(file for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
             if not inside:
                 problems.append(f"the folder '{text}' has no images; give another one")
             found += inside
@@ -68,29 +69,6 @@ def expand(given: Iterable[str], problems: list[str]) -> list[Path]:
                 problems.append(f"there is no file '{text}'; check its name")
             found += matching
     return found
-
-
-def _is_image(file: Path) -> bool:
-    """Tell whether a file in a folder is meant to be an image."""
-    return file.is_file() and file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith(".")
-
-
-def _batches(paths: list[Path]) -> Iterator[list[Path]]:
-    """Yield the files in batches, so that not all pictures are in memory at once."""
-    for start in range(0, len(paths), BATCH):
-        yield paths[start : start + BATCH]
-
-
-def _read(model: Classifier, paths: list[Path], problems: list[str]) -> list[tuple[str, Pixels]]:
-    """Read pictures; one that cannot be read is named and does not stop the rest."""
-    reader = model.reader()
-    read = []
-    for path in paths:
-        try:
-            read.append((str(path), reader.image(path)))
-        except DataError as error:
-            problems.append(str(error).replace(", or pass --skip-bad-images", ""))
-    return read
 
 
 def as_line(answer: Answer) -> str:

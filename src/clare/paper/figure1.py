@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from clare.paper.catalogue import FULL, UPDATED_SHARES
 from clare.paper.results import Cell, Results
-from clare.report.figure_files import write_figure
 from clare.report.plots import INK, titled_axes
 from clare.report.styles import COLOURS, EMPHASIS
 from clare.report.tables import count
+from clare.report.write import write_figure
 from clare.sparse.diagnosis import LARGE
 
 SMALL = 0.01

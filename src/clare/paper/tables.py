@@ -10,7 +10,7 @@ from clare.paper.catalogue import Metric
 from clare.paper.paper import Published, in_words
 from clare.paper.results import Cell, Results, Setting, as_values, difference, printed, rounded
 from clare.report.groups import Spread
-from clare.report.provenance import reproduce_command
+from clare.report.record import reproduce_command
 from clare.report.tables import NONE, Sheet, to_csv, to_markdown
 from clare.version import __version__
 

@@ -1,8 +1,8 @@
-"""The numbers behind the figures: one curve for each method, a mean over its seeds with their deviation."""
+"""The numbers behind the figures: curves as means over seeds, heat maps of accuracies and claims, sizes of updates."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,10 +11,11 @@ from clare.metrics.summary import run_matrix
 from clare.record import TaskEvent
 from clare.report.groups import Group
 from clare.report.record import RunRecord
-from clare.report.tables import amount, count, duration
+from clare.report.tables import NONE, amount, count, duration
 
 Summary = Literal["last", "mean", "most"]
 Unit = Literal["percent", "points", "numbers", "seconds", "gigabytes"]
+NUM_HISTOGRAMS = 3
 MAX_RATIO = 30
 """Where the largest value is more times the smallest, a linear axis would press the small ones together."""
 
@@ -29,16 +30,10 @@ class Curve:
     deviations: tuple[float, ...] | None
 
     @property
-    def low(self) -> FloatArray:
-        """The lower edge of the band."""
-        edge: FloatArray = np.array(self.values) - np.array(self.deviations or 0.0)
-        return edge
-
-    @property
-    def high(self) -> FloatArray:
-        """The upper edge of the band."""
-        edge: FloatArray = np.array(self.values) + np.array(self.deviations or 0.0)
-        return edge
+    def band(self) -> tuple[FloatArray, FloatArray]:
+        """The lower and the upper edge of the band."""
+        values, around = np.array(self.values), np.array(self.deviations or 0.0)
+        return values - around, values + around
 
 
 @dataclass(frozen=True)
@@ -72,8 +67,8 @@ class Chart:
     @property
     def span(self) -> tuple[float, float]:
         """The lowest and the highest value with its band; sizes and times on a linear axis count from zero."""
-        low = min(float(np.nanmin(np.minimum(curve.low, curve.values))) for curve in self.curves)
-        high = max(float(np.nanmax(curve.high)) for curve in self.curves)
+        low = min(float(np.nanmin(np.minimum(curve.band[0], curve.values))) for curve in self.curves)
+        high = max(float(np.nanmax(curve.band[1])) for curve in self.curves)
         if self.is_log:
             low = min(float(np.nanmin(curve.values)) for curve in self.curves)
         elif self.unit not in ("percent", "points") or self.name == "capacity":
@@ -83,19 +78,32 @@ class Chart:
         return low, high
 
 
+@dataclass(frozen=True)
+class Grid:
+    """A heat map in percent: rows downward, columns across, NaN where there is nothing."""
+
+    label: str
+    across: str
+    downward: str
+    values: FloatArray
+    top: float
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How far a task's first stage moved the candidates; those that moved as far as the threshold were chosen."""
+
+    label: str
+    task: int
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    num_unmoved: int
+    threshold: float | None
+
+
 def shown(value: float, unit: Unit) -> str:
     """A value as a reader would write it."""
-    if np.isnan(value):
-        return "-"
-    match unit:
-        case "percent" | "points":
-            return f"{value:.1f}"
-        case "numbers":
-            return count(round(value))
-        case "seconds":
-            return duration(value)
-        case "gigabytes":
-            return amount(1e9 * value)
+    return NONE if np.isnan(value) else WRITTEN.get(unit, "{:.1f}".format)(value)
 
 
 def at_tick(value: float, unit: Unit) -> str:
@@ -107,10 +115,7 @@ def make_charts(groups: Sequence[Group]) -> list[Chart]:
     """All figures of curves, as far as the groups have something to show."""
     groups = [group for group in groups if all(run.tasks for run in group.counted)]
     without_bounds = leave_out_bounds(groups)
-    charts = [
-        _chart(Chart(name, title, note, across, upward, unit, (), summary), groups if name == LARGE else without_bounds)
-        for name, title, note, across, upward, unit, summary in FIGURES
-    ]
+    charts = [_filled(chart, groups if chart.name == LARGE else without_bounds) for chart in FIGURES]
     return [chart for chart in charts if chart.curves]
 
 
@@ -120,7 +125,7 @@ def leave_out_bounds(groups: Sequence[Group]) -> list[Group]:
     return [group for group in groups if longest == 1 or len(group.counted[0].start.task_sizes) > 1]
 
 
-def _chart(chart: Chart, groups: Sequence[Group]) -> Chart:
+def _filled(chart: Chart, groups: Sequence[Group]) -> Chart:
     """Fill a figure with one curve for each group in which something was measured."""
     curves = []
     for group in groups:
@@ -128,17 +133,14 @@ def _chart(chart: Chart, groups: Sequence[Group]) -> Chart:
         # A single task has nothing to forget, and all() of nothing is true.
         if not any(np.isnan(row).all() for row in rows):
             seen = group.counted[0].num_classes_seen
-            places = seen if chart.name == LARGE else range(1, max(map(len, rows)) + 1)
-            curves.append(_curve(group.label, np.array(places, dtype=np.float64), rows))
+            # The mean of the seeds' rows, as far as all of them go, and their standard deviation.
+            shortest = min(map(len, rows))
+            values_SN = np.stack([row[:shortest] for row in rows])
+            places = map(float, seen if chart.name == LARGE else range(1, shortest + 1))
+            deviations = tuple(values_SN.std(axis=0, ddof=1).tolist()) if len(rows) > 1 else None
+            values = tuple(values_SN.mean(axis=0).tolist())
+            curves.append(Curve(group.label, tuple(places)[:shortest], values, deviations))
     return replace(chart, curves=tuple(curves))
-
-
-def _curve(label: str, places: FloatArray, rows: Sequence[FloatArray]) -> Curve:
-    """The mean of the seeds' rows, as far as all of them go, and their standard deviation."""
-    shortest = min(map(len, rows))
-    values_SN = np.stack([row[:shortest] for row in rows])
-    deviations = tuple(values_SN.std(axis=0, ddof=1).tolist()) if len(rows) > 1 else None
-    return Curve(label, tuple(places[:shortest].tolist()), tuple(values_SN.mean(axis=0).tolist()), deviations)
 
 
 def _known(run: RunRecord, value: Callable[[TaskEvent], float | None]) -> FloatArray:
@@ -147,6 +149,51 @@ def _known(run: RunRecord, value: Callable[[TaskEvent], float | None]) -> FloatA
     return np.array([np.nan if each is None else each for each in values], dtype=np.float64)
 
 
+def accuracy_grids(group: Group) -> dict[int | None, Grid]:
+    """The accuracy matrix of each seed, and first, without a seed, their mean as far as all of them go."""
+    matrices = {int(run.preset["seed"]): 100 * run_matrix(run) for run in group.counted if run.tasks}
+    if not matrices:
+        return {}
+    shortest = min(map(len, matrices.values()))
+    mean = np.mean([matrix[:shortest, :shortest] for matrix in matrices.values()], axis=0)
+    values: list[tuple[int | None, FloatArray]] = [(None, mean), *matrices.items()]
+    return {seed: Grid(group.label, "task", "after task", matrix, 100.0) for seed, matrix in values}
+
+
+def claims_grid(group: Group) -> Grid | None:
+    """The share of each layer's coordinates that each task claimed, a mean over seeds; none where not recorded."""
+    shares = []
+    for run in group.counted:
+        told = [task.diagnosis for task in run.tasks]
+        if not told or any("claimed_per_block" not in each for each in told):
+            return None
+        shares.append(np.stack([np.divide(each["claimed_per_block"], each["coordinates_per_block"]) for each in told]))
+    shortest = min(map(len, shares))
+    mean = 100 * np.mean([each[:shortest] for each in shares], axis=0)
+    return Grid(group.label, "layer", "task", mean, float(mean.max()) or 1.0)
+
+
+def movement_histograms(group: Group) -> list[Histogram]:
+    """The sizes of updates at the first, the middle and the last task with any, of the first seed."""
+    told = [task for task in group.counted[0].tasks if any(task.diagnosis.get("movement", {}).get("counts", ()))]
+    places = sorted({round(place) for place in np.linspace(0, len(told) - 1, NUM_HISTOGRAMS)}) if told else []
+    return [_histogram(group.label, told[place].task, told[place].diagnosis["movement"]) for place in places]
+
+
+def _histogram(label: str, task: int, movement: Mapping[str, Any]) -> Histogram:
+    """One task's histogram without the empty bins before the first that counts."""
+    counts, threshold = movement["counts"], movement.get("threshold")
+    start = next((place for place, each in enumerate(counts) if each), len(counts) - 1)
+    return Histogram(
+        label, task, tuple(movement["edges"][start:]), tuple(counts[start:]), movement["num_unmoved"], threshold
+    )
+
+
+WRITTEN: dict[Unit, Callable[[float], str]] = {
+    "numbers": lambda value: count(round(value)),
+    "seconds": duration,
+    "gigabytes": lambda value: amount(1e9 * value),
+}
 LARGE = "accuracy"
 """The figure that says most."""
 LEARNT = "Accuracy on each task directly after it was learnt."
@@ -156,15 +203,15 @@ RIGHT = "Share of the test images of all classes seen so far that are named righ
 FALLEN = "How far each task has fallen from its best accuracy, in points."
 EVALUATED = "On the test images of all classes seen so far."
 PROCESS = "Of the process so far, or of a GPU's tensors during the task."
-FIGURES: tuple[tuple[str, str, str, str, str, Unit, Summary], ...] = (
-    (LARGE, "Incremental accuracy", RIGHT, "classes seen", "accuracy (%)", "percent", "last"),
-    ("new-task", "New tasks", LEARNT, "task", "accuracy (%)", "percent", "mean"),
-    ("forgetting", "Forgotten by the end", FALLEN, "task", "forgotten (points)", "points", "mean"),
-    ("capacity", "Share of the adapter in use", CLAIMED, "task", "coordinates (%)", "percent", "last"),
-    ("stored", "Numbers stored beside the backbone", MASKS, "task", "numbers", "numbers", "last"),
-    ("learn-time", "Time to learn", "Each task by itself.", "task", "time per task (s)", "seconds", "mean"),
-    ("evaluate-time", "Time to evaluate", EVALUATED, "task", "time per evaluation (s)", "seconds", "last"),
-    ("memory", "Peak memory", PROCESS, "task", "memory (GB)", "gigabytes", "most"),
+FIGURES = (
+    Chart(LARGE, "Incremental accuracy", RIGHT, "classes seen", "accuracy (%)", "percent", (), "last"),
+    Chart("new-task", "New tasks", LEARNT, "task", "accuracy (%)", "percent", (), "mean"),
+    Chart("forgetting", "Forgotten by the end", FALLEN, "task", "forgotten (points)", "points", (), "mean"),
+    Chart("capacity", "Share of the adapter in use", CLAIMED, "task", "coordinates (%)", "percent", (), "last"),
+    Chart("stored", "Numbers stored beside the backbone", MASKS, "task", "numbers", "numbers", (), "last"),
+    Chart("learn-time", "Time to learn", "Each task by itself.", "task", "time per task (s)", "seconds", (), "mean"),
+    Chart("evaluate-time", "Time to evaluate", EVALUATED, "task", "time per evaluation (s)", "seconds", (), "last"),
+    Chart("memory", "Peak memory", PROCESS, "task", "memory (GB)", "gigabytes", (), "most"),
 )
 VALUES: dict[str, Callable[[RunRecord], FloatArray]] = {
     LARGE: lambda run: 100 * _known(run, lambda task: task.seen),

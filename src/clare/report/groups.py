@@ -1,16 +1,17 @@
 """Runs of one method over several seeds as one: means, deviations, costs, and the difference to the reference."""
 
 import json
+import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from clare.errors import RunError, nearest
+from clare.errors import RunError
 from clare.identity import identity
 from clare.metrics.bootstrap import STATISTICS, Interval, Pair, Statistic, paired_intervals
 from clare.metrics.summary import summarise
@@ -66,30 +67,28 @@ class Group:
     @cached_property
     def figures(self) -> dict[Statistic, Spread]:
         """Mean and deviation of each figure."""
-        summaries = [summarise(run) for run in self.counted]
-        return {name: spread([summary[name] for summary in summaries]) for name in STATISTICS}
+        return {name: self.spread_of(name) for name in STATISTICS}
 
-    @cached_property
-    def new_task_accuracy(self) -> Spread:
-        """What a task reaches directly after it was learnt, a mean over tasks."""
-        return spread([summarise(run)["new_task_accuracy"] for run in self.counted])
+    def spread_of(self, name: Statistic | Literal["new_task_accuracy"]) -> Spread:
+        """Mean and deviation of one figure."""
+        return spread([summarise(run)[name] for run in self.counted])  # type: ignore[literal-required]
 
     @property
-    def num_trained(self) -> int | None:
-        """The most numbers that a phase trained."""
-        return self.counted[0].num_trained
+    def order(self) -> float:
+        """What groups are ranked by: the best final accuracy comes first, what has none last."""
+        final = self.figures["final_accuracy"].mean
+        return math.inf if final is None else -final
 
     @property
-    def num_stored(self) -> int | None:
-        """Numbers kept beside the backbone after the last task."""
-        tasks = self.counted[0].tasks
-        return tasks[-1].num_stored if tasks else None
-
-    @property
-    def passes_per_image(self) -> int | None:
-        """Passes through the backbone that classify one image after the last task."""
-        tasks = self.counted[0].tasks
-        return tasks[-1].passes_per_image if tasks else None
+    def costs(self) -> dict[str, int | None]:
+        """The most numbers that a phase trained, those kept after the last task, and passes that classify an image."""
+        run = self.counted[0]
+        last = run.tasks[-1] if run.tasks else None
+        return {
+            "num_trained": run.num_trained,
+            "num_stored": last.num_stored if last else None,
+            "passes_per_image": last.passes_per_image if last else None,
+        }
 
     @property
     def peak_memory(self) -> int | None:
@@ -160,54 +159,37 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
 
 def label_runs(runs: Sequence[RunRecord]) -> list[str]:
     """Name each run by its method, and by as much of its folder as tells it from the others."""
-    levels = [
-        [run.method for run in runs],
-        [f"{run.method}@{run.folder.name}" for run in runs],
-        [f"{run.method}@{run.folder.parent.name}/{run.folder.name}" for run in runs],
-        [f"{run.method}@{run.folder}" for run in runs],
-    ]
-    counts = [Counter(level) for level in levels]
-    return [
-        next(
-            (level[index] for level, count in zip(levels, counts, strict=True) if count[level[index]] == 1), run.method
-        )
-        for index, run in enumerate(runs)
-    ]
+    names = []
+    for run in runs:
+        parts = ("", f"@{run.folder.name}", f"@{run.folder.parent.name}/{run.folder.name}", f"@{run.folder}")
+        names.append([f"{run.method}{part}" for part in parts])
+    counts = Counter(name for own in names for name in own)
+    return [next((name for name in own if counts[name] == 1), own[0]) for own in names]
 
 
-def choose_reference(runs: Sequence[RunRecord], reference: str | None = None) -> str:
-    """The method to compare with: the one asked for, else CLARE where it was run, else the first run's."""
+def choose_reference(runs: Sequence[RunRecord]) -> str:
+    """The method to compare with: CLARE where it was run, else that of the first run."""
     methods = [run.method for run in runs]
-    if reference is None:
-        return DEFAULT_REFERENCE if DEFAULT_REFERENCE in methods else methods[0]
-    if reference not in methods:
-        known = sorted(set(methods))
-        raise RunError(
-            f"no run of the method '{reference}' is here{nearest(reference, known)}; choose from {', '.join(known)}"
-        )
-    return reference
+    return DEFAULT_REFERENCE if DEFAULT_REFERENCE in methods else methods[0]
 
 
-def compare(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> list[Standing]:
-    """Compare each run with the reference method's first on its stream and backbone; `seed` sets the resamples."""
+def compare(runs: Sequence[RunRecord]) -> list[Standing]:
+    """Compare each run with the reference method's first on its stream and backbone."""
     if not runs:
         raise RunError("there is no run to compare; give one or more folders that `clare train` wrote")
-    method = choose_reference(runs, reference)
+    method = choose_reference(runs)
     alone = [Group(label, (run,)) for label, run in zip(label_runs(runs), runs, strict=True)]
-    return [_stand(each, alone, method, tuple(STATISTICS), seed) for each in alone]
+    return [_stand(each, alone, method, tuple(STATISTICS)) for each in alone]
 
 
-def rank(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> dict[str, list[Standing]]:
-    """Rank groups of equal heads by final accuracy, bounds last; `seed` sets the resamples behind the intervals.
-
-    Where there are several backbones, each has a ranking of its own.
-    """
+def rank(runs: Sequence[RunRecord]) -> dict[str, list[Standing]]:
+    """Rank groups of equal heads by final accuracy, bounds last; of several backbones each has a ranking of its own."""
     groups = group_runs(runs)
     has_several = len({run.start.backbone_hash for run in runs} - {None}) > 1
-    method = choose_reference(runs, reference)
-    standings = [_stand(group, groups, method, FINAL, seed) for group in groups]
+    method = choose_reference(runs)
+    standings = [_stand(group, groups, method, FINAL) for group in groups]
     ranking: dict[str, list[Standing]] = {}
-    for standing in sorted(standings, key=_order):
+    for standing in sorted(standings, key=lambda each: (each.is_bound, each.group.order)):
         group = standing.group
         place = "; ".join(filter(None, [group.head, f"backbone: {group.backbone}" if has_several else ""]))
         ranking.setdefault(place, []).append(standing)
@@ -215,47 +197,39 @@ def rank(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0)
     return dict(sorted(ranking.items(), key=lambda item: not any(each.is_reference for each in item[1])))
 
 
-def intervals_of(
-    pairs: Sequence[tuple[RunRecord, RunRecord]], names: Sequence[Statistic], seed: int = 0
-) -> dict[Statistic, Interval]:
-    """How far the first of each pair of runs is ahead of the second, a mean over pairs; the same seed, the same draws.
+def intervals_of(pairs: Sequence[tuple[RunRecord, RunRecord]], names: Sequence[Statistic]) -> dict[Statistic, Interval]:
+    """How far the first of each pair of runs is ahead of the second, a mean over pairs; the same pairs, the same draws.
 
     Each interval has draws of its own, so that it does not depend on which other runs are reported.
     """
     paired = [Pair(run.evaluations, other.evaluations, run.start.classes) for run, other in pairs]
-    return paired_intervals(paired, names, random=np.random.RandomState(seed))
+    return paired_intervals(paired, names, random=np.random.RandomState(0))
 
 
-def _order(standing: Standing) -> tuple[bool, float]:
-    """Sort by final accuracy, the best first, what is no rival last."""
-    final = standing.group.figures["final_accuracy"].mean
-    return standing.is_bound, -1.0 if final is None else -final
-
-
-def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[Statistic], seed: int) -> Standing:
+def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[Statistic]) -> Standing:
     """Compare a group with the first of the reference method that met the same classes on the same backbone."""
     is_final = names is FINAL
     met = [other for other in groups if other.method == method and _pairs(group, other, is_final)]
     rivals = [other for other in met if group.runs[0].same_backbone(other.runs[0])]
-    is_bound = any(_merges(group, other) for other in groups)
+    # In one task it met the classes that another group met in several.
+    together = [pair for other in groups for pair in _pairs(group, other, is_final=True)]
+    is_bound = any(len(run.start.task_sizes) == 1 < len(each.start.task_sizes) for run, each in together)
     if not rivals:
         return Standing(group, {}, OTHER_BACKBONE if met else OTHER_STREAM, is_bound)
     if rivals[0] is group:
         return Standing(group, {}, "reference", is_bound, group)
-    pairs = [pair for pair in _pairs(group, rivals[0], is_final) if _is_comparable(*pair, is_final)]
+    # A difference says something between runs that came to their ends, or equally far.
+    pairs = [
+        (run, each)
+        for run, each in _pairs(group, rivals[0], is_final)
+        if ((run.finished and each.finished) if is_final else len(run.tasks) == len(each.tasks) > 0)
+    ]
     if not pairs:
         return Standing(group, {}, "unfinished", is_bound, rivals[0])
     try:
-        return Standing(group, intervals_of(pairs, names, seed), "", is_bound, rivals[0])
+        return Standing(group, intervals_of(pairs, names), "", is_bound, rivals[0])
     except RunError:
         return Standing(group, {}, "no shared predictions", is_bound, rivals[0])
-
-
-def _is_comparable(run: RunRecord, other: RunRecord, is_final: bool) -> bool:
-    """Whether two runs have come so far that a difference says something: to the end, or equally far."""
-    if is_final:
-        return run.finished and other.finished
-    return len(run.tasks) == len(other.tasks) > 0
 
 
 def _pairs(group: Group, other: Group, is_final: bool) -> list[tuple[RunRecord, RunRecord]]:
@@ -271,9 +245,3 @@ def _pairs(group: Group, other: Group, is_final: bool) -> list[tuple[RunRecord, 
             and 1 in (len(run.start.task_sizes), len(each.start.task_sizes))
         )
     ]
-
-
-def _merges(group: Group, other: Group) -> bool:
-    """Whether a group met in one task the classes that another met in several."""
-    pairs = _pairs(group, other, is_final=True)
-    return any(len(run.start.task_sizes) == 1 < len(each.start.task_sizes) for run, each in pairs)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from clare.metrics.bootstrap import STATISTICS, Statistic
+from clare.metrics.bootstrap import STATISTICS
 from clare.report.groups import Group, Spread, group_runs
 from clare.report.record import RunRecord
 
@@ -22,19 +22,17 @@ def to_latex(runs: Sequence[RunRecord]) -> str:
 
 def _table(preset: str, groups: Sequence[Group]) -> str:
     """The methods on one preset."""
-    best = {name: _best(name, groups) for name in STATISTICS}
+    best = {}
+    for name in STATISTICS if len(groups) > 1 else ():
+        means = [mean for group in groups if (mean := group.figures[name].mean) is not None]
+        # Of forgetting the least is the best.
+        best[name] = (min if name == "forgetting" else max)(means, default=None)
     lines = [f"% {preset}; percent, mean and standard deviation over seeds", r"\begin{tabular}{lrrrr}", r"\toprule"]
     lines += [" & ".join(["Method", "Seeds", *(HEADER[name] for name in STATISTICS)]) + r" \\", r"\midrule"]
     for group in groups:
-        figures = [_figure(group.figures[name], group.figures[name].mean == best[name]) for name in STATISTICS]
+        figures = [_figure(group.figures[name], group.figures[name].mean == best.get(name)) for name in STATISTICS]
         lines.append(" & ".join([escaped(group.label), str(len(group.counted)), *figures]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def _best(name: Statistic, groups: Sequence[Group]) -> float | None:
-    """The best mean of a figure; of forgetting the least is the best."""
-    means = [mean for group in groups if (mean := group.figures[name].mean) is not None]
-    return (min if name == "forgetting" else max)(means, default=None) if len(groups) > 1 else None
 
 
 def _figure(spread: Spread, is_best: bool) -> str:

@@ -1,15 +1,11 @@
 """Pictures of one model: what its tasks claimed in each layer, and which classes it takes for which."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
-from clare.files import write_bytes
-from clare.report.plots import INK, titled_axes, to_png
+from clare.report.plots import INK, SCALE, titled_axes
 
 MAX_NAMED_CLASSES = 40
 MAX_NUMBERED_CLASSES = 15
@@ -24,7 +20,8 @@ def capacity_figure(claims: Sequence[Sequence[int]], num_coordinates: int) -> Fi
     num_tasks, num_layers = counts_TL.shape
     shares = 100 * counts_TL.sum(axis=1) / num_coordinates
     tasks = np.arange(1, num_tasks + 1)
-    colours = _colours(num_tasks)
+    # From dark to light, which a reader without colour vision can tell apart.
+    colours = [tuple(colour) for colour in SCALE(np.linspace(0.05, 0.95, num_tasks))]
     left.bar(tasks, shares, color=colours)
     titled_axes(left, "Claimed by each task", "task", "share of all coordinates (%)")
     bottom = np.zeros(num_layers)
@@ -57,24 +54,10 @@ def confusion_figure(classes: Sequence[str], confusion: Sequence[Sequence[int]])
         axes.set_xticks(range(num_classes), list(classes), rotation=90)
         axes.set_yticks(range(num_classes), list(classes))
         for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-            _as_text(label)
+            # Names come from the user: a dollar sign is a dollar sign.
+            label.set_parse_math(False)
     if num_classes <= MAX_NUMBERED_CLASSES:
         for row, column in zip(*np.nonzero(counts), strict=True):
             colour = "#ffffff" if shares[row, column] < 55 else "#000000"
             axes.text(column, row, f"{counts[row, column]:.0f}", ha="center", va="center", color=colour, fontsize=8)
     return figure
-
-
-def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG file."""
-    write_bytes(path, to_png(figure))
-
-
-def _colours(number: int) -> list[tuple[float, float, float, float]]:
-    """Return so many colours from dark to light, which a reader without colour vision can tell apart."""
-    return [tuple(colour) for colour in colormaps["cividis"](np.linspace(0.05, 0.95, number))]
-
-
-def _as_text(label: Text) -> None:
-    """Take a dollar sign for a dollar sign: names come from the user."""
-    label.set_parse_math(False)

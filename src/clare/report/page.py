@@ -6,45 +6,36 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 from string import Template
 
-from clare.files import write_text
 from clare.identity import flatten
 from clare.report.charts import LARGE
-from clare.report.groups import Group, Spread, Standing, compare, rank
+from clare.report.groups import Group, Standing
 from clare.report.page_figures import Figures, capacity_figures, chart_cards, choice_style, matrices
-from clare.report.pieces import command, facts, folded, section, table
-from clare.report.provenance import differing_keys, flat_settings, reproduce_command, shared_facts
-from clare.report.record import RunRecord
-from clare.report.standings import DEFINITIONS, NO_HEAD, Failure, standing_sheets
+from clare.report.pieces import command, facts, folded, table
+from clare.report.record import RunRecord, reproduce_command
+from clare.report.standings import DEFINITIONS, NO_HEAD, Failure, comparison_sheet, standing_sheets
 from clare.report.styles import COLOUR_STYLE
-from clare.report.tables import NONE, Sheet, amount, comparison_sheet, percent, phase_sheet, points, state, task_sheet
+from clare.report.tables import NONE, Sheet, amount, percent, phase_sheet, points, state, task_sheet
 
 MAX_COLUMNS = 6
-
-
-def write_page(
-    runs: Sequence[RunRecord],
-    target: Path,
-    title: str = "Continual learning report",
-    failures: Sequence[Failure] = (),
-    ranking: Mapping[str, Sequence[Standing]] | None = None,
-    comparisons: Sequence[Standing] | None = None,
-) -> Path:
-    """Write a page that needs nothing but itself."""
-    write_text(target, build_page(comparisons or compare(runs), title, ranking or rank(runs), failures))
-    return target
+NOT_SETTINGS = ("description", "overrides", "method.name")
+"""These repeat the run's label or its other settings, in words or as the user typed them."""
 
 
 def build_page(
     comparisons: Sequence[Standing],
     title: str,
     ranking: Mapping[str, Sequence[Standing]],
-    failures: Sequence[Failure],
+    failures: Sequence[Failure] = (),
 ) -> str:
-    """The page as HTML."""
+    """The page as HTML that needs nothing but itself."""
     figures = Figures.of([each.run for each in comparisons], ranking)
+    labels = [group.label for group in figures.groups]
+    settings = [flat_settings(group.counted[0]) for group in figures.groups]
+    settings = [{key: value for key, value in each.items() if key != "seed"} for each in settings]
+    repeated = [[f"# {group.label}", *map(reproduce_command, group.runs)] for group in figures.groups]
+    lines = "\n\n".join("\n".join(own) for own in repeated)
     sections = (
         ("accuracy", "Incremental accuracy", "Accuracy", chart_cards(figures, [LARGE])),
         ("methods", "Methods", "Methods", _methods(ranking, failures)),
@@ -52,12 +43,14 @@ def build_page(
         ("matrix", "Accuracy matrix", "Matrix", matrices(figures)),
         ("capacity", "Capacity", "Capacity", capacity_figures(figures)),
         ("costs", "Cost", "Cost", chart_cards(figures, ["stored", "learn-time", "evaluate-time", "memory"])),
-        ("settings", "Settings that differ", "Settings", _settings(figures.groups)),
-        ("repeat", "Repeat these runs", "Repeat", _repeat(figures.groups)),
+        ("settings", "Settings that differ", "Settings", _differing(settings, labels, "Setting")),
+        ("repeat", "Repeat these runs", "Repeat", command(lines, is_long=True)),
         ("runs", "Each run", "Runs", _runs(comparisons)),
         ("environment", "Environment", "", _environment(comparisons)),
     )
-    whole = "\n".join(section(name, title, body) for name, title, _, body in sections if body)
+    whole = "\n".join(
+        f'<section id="{name}"><h2>{escape(title)}</h2>{body}</section>' for name, title, _, body in sections if body
+    )
     links = [f'<a href="#{name}">{short}</a>' for name, _, short, body in sections if short and body]
     script = _asset("page.js")
     return Template(_asset("page.html")).substitute(
@@ -81,7 +74,10 @@ def _headline(ranking: Mapping[str, Sequence[Standing]], title: str) -> str:
     """The figures of the reference, and how it stands against the best of the others at the same head."""
     rivals, chosen = next((all_, each) for all_ in ranking.values() for each in all_ if each.is_reference)
     run, figures = chosen.group.counted[0], chosen.figures
-    cards = [(_over_seeds(name, spread), f"{percent(spread.mean)}", "%") for name, spread in figures.items()]
+    cards = []
+    for name, (mean, deviation) in figures.items():
+        varies = "" if deviation is None else f", ± {percent(deviation)} over seeds"
+        cards.append((f"{name.replace('_', ' ')}{varies}", percent(mean), "%"))
     capacity_used = run.tasks[-1].capacity_used if run.tasks else None
     if capacity_used is not None:
         cards.append(("of the adapter used", percent(capacity_used), "%"))
@@ -100,12 +96,6 @@ def _headline(ranking: Mapping[str, Sequence[Standing]], title: str) -> str:
         f"preset <b>{escape(str(run.preset['name']))}</b>, {escape(seeds)}{unfinished}.</p>"
         f'<div class="cards">{shown}</div>{_best_other(chosen, rivals)}</header>'
     )
-
-
-def _over_seeds(name: str, spread: Spread) -> str:
-    """The name of a figure, and how much it varies with the seed."""
-    words = name.replace("_", " ")
-    return words if spread.deviation is None else f"{words}, ± {percent(spread.deviation)} over seeds"
 
 
 def _best_other(chosen: Standing, rivals: Sequence[Standing]) -> str:
@@ -132,18 +122,6 @@ def _methods(ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failu
     return "".join([*tables, *reasons, definitions])
 
 
-def _settings(groups: Sequence[Group]) -> str:
-    """The settings in which the methods differ."""
-    settings = [{k: v for k, v in flat_settings(group.counted[0]).items() if k != "seed"} for group in groups]
-    return _differing(settings, [group.label for group in groups], "Setting")
-
-
-def _repeat(groups: Sequence[Group]) -> str:
-    """The commands that make the runs again."""
-    lines = [line for group in groups for line in (f"# {group.label}", *map(reproduce_command, group.runs), "")]
-    return command("\n".join(lines[:-1]), is_long=True)
-
-
 def _runs(comparisons: Sequence[Standing]) -> str:
     """All runs side by side, and everything about each on its own, folded away."""
     sheet = comparison_sheet(comparisons)
@@ -157,48 +135,56 @@ def _runs(comparisons: Sequence[Standing]) -> str:
             parts.append(f"<h3>After each task, in percent</h3>{table(task_sheet(run))}")
         if run.phases:
             parts.append(f"<h3>Phases</h3>{table(phase_sheet(run))}")
-        parts.append(f"<h3>Size</h3>{facts(_sizes(run))}<h3>Settings</h3>{facts(flat_settings(run))}")
+        parts.append(f"<h3>Size</h3>{facts(_sizes(each.group))}<h3>Settings</h3>{facts(flat_settings(run))}")
         shown.append(folded(each.group.label, "".join(parts), remarks))
     return "".join(shown)
 
 
-def _sizes(run: RunRecord) -> dict[str, str]:
+def _sizes(group: Group) -> dict[str, str]:
     """What a run trains, keeps and needs."""
-    last = run.tasks[-1] if run.tasks else None
+    run = group.runs[0]
     sizes = {
         "coordinates of the adapter": run.start.num_coordinates,
-        "coordinates still free": last.num_free if last else None,
-        "numbers that a phase trains at most": run.num_trained,
-        "numbers stored beside the backbone": last.num_stored if last else None,
-        "passes through the backbone per image": last.passes_per_image if last else None,
+        "coordinates still free": run.tasks[-1].num_free if run.tasks else None,
+        "numbers that a phase trains at most": group.costs["num_trained"],
+        "numbers stored beside the backbone": group.costs["num_stored"],
+        "passes through the backbone per image": group.costs["passes_per_image"],
     }
     shown = {name: f"{size:,}" for name, size in sizes.items() if size is not None}
-    memory = [task.peak_memory for task in run.tasks if task.peak_memory is not None]
-    shown |= {"peak memory": amount(max(memory))} if memory else {}
-    return shown | {"backbone": run.start.backbone_hash or NONE}
+    memory = {} if group.peak_memory is None else {"peak memory": amount(group.peak_memory)}
+    return {**shown, **memory, "backbone": run.start.backbone_hash or NONE}
+
+
+def flat_settings(run: RunRecord) -> dict[str, str]:
+    """The settings of a run as dotted keys and JSON values."""
+    return {key: value for key, value in flatten(run.preset).items() if key not in NOT_SETTINGS}
 
 
 def _environment(comparisons: Sequence[Standing]) -> str:
-    """What the runs ran on."""
+    """What the runs ran on: what is the same everywhere, and what differs."""
     values = [flatten(each.run.environment) for each in comparisons]
-    labels = [each.group.label for each in comparisons]
-    return facts(shared_facts(values)) + _differing(values, labels, "Environment")
+    shared = {key: value for key, value in values[0].items() if all(each.get(key) == value for each in values)}
+    return facts(shared) + _differing(values, [each.group.label for each in comparisons], "Environment")
+
+
+def differing_keys(values: Sequence[Mapping[str, str]]) -> list[str]:
+    """The keys whose values differ among those that have them; what only one has is its own affair."""
+    keys = dict.fromkeys(key for each in values for key in each)
+    return [key for key in keys if len({each[key] for each in values if key in each}) > 1]
 
 
 def _differing(values: Sequence[Mapping[str, str]], labels: Sequence[str], name: str) -> str:
     """The facts in which some differ, empty when they agree: a column for each, or for many who has which value."""
     keys = differing_keys(values)
-    if keys and len(labels) > MAX_COLUMNS:
-        return facts({key: _who_has_what([each.get(key) for each in values], labels) for key in keys})
-    rows = tuple((key, *(each.get(key, NONE) for each in values)) for key in keys)
-    return table(Sheet("", (name, *labels), rows)) if rows else ""
-
-
-def _who_has_what(values: Sequence[str | None], labels: Sequence[str]) -> str:
-    """Each value with the labels that have it, the most common value first."""
-    having: dict[str, list[str]] = {}
-    for value, label in zip(values, labels, strict=True):
-        if value is not None:
-            having.setdefault(value, []).append(label)
-    ordered = sorted(having.items(), key=lambda item: -len(item[1]))
-    return "; ".join(f"{value} ({', '.join(own)})" for value, own in ordered)
+    if not keys or len(labels) <= MAX_COLUMNS:
+        rows = tuple((key, *(each.get(key, NONE) for each in values)) for key in keys)
+        return table(Sheet("", (name, *labels), rows)) if rows else ""
+    said = {}
+    for key in keys:
+        having: dict[str, list[str]] = {}
+        for each, label in zip(values, labels, strict=True):
+            if key in each:
+                having.setdefault(each[key], []).append(label)
+        common = sorted(having.items(), key=lambda item: -len(item[1]))
+        said[key] = "; ".join(f"{value} ({', '.join(own)})" for value, own in common)
+    return facts(said)

@@ -1,14 +1,24 @@
 """The figures of the page: curves with their legends and numbers, heat maps, histograms."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 
 import numpy as np
 
-from clare.report.charts import LARGE, Chart, Curve, leave_out_bounds, make_charts, shown
-from clare.report.grids import Grid, Histogram, accuracy_grids, claims_grid, movement_histograms
+from clare.report.charts import (
+    LARGE,
+    Chart,
+    Curve,
+    Grid,
+    accuracy_grids,
+    claims_grid,
+    leave_out_bounds,
+    make_charts,
+    movement_histograms,
+    shown,
+)
 from clare.report.groups import Group, Standing, group_runs
 from clare.report.pieces import folded, table
 from clare.report.plots import (
@@ -27,6 +37,7 @@ from clare.report.styles import Style, styles_of
 from clare.report.svg import as_data, page_svg, places_in
 from clare.report.tables import NONE, Sheet, count
 
+STRONG = ' class="strong"'
 LEGENDS = {"last": "after the last task", "mean": "mean over tasks", "most": "at most"}
 
 
@@ -38,7 +49,11 @@ class Figures:
     groups: Sequence[Group]
     styles: Mapping[str, Style]
     charts: Mapping[str, Chart]
-    keys: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> dict[str, int]:
+        """What the script knows methods by."""
+        return {label: index for index, label in enumerate(self.styles)}
 
     @property
     def seeds(self) -> list[int]:
@@ -52,7 +67,7 @@ class Figures:
         styles = styles_of(group_runs(runs))
         groups = [each.group for standings in ranking.values() for each in standings]
         charts = {chart.name: chart for chart in make_charts(groups)}
-        return cls(ranking, groups, styles, charts, {label: index for index, label in enumerate(styles)})
+        return cls(ranking, groups, styles, charts)
 
 
 def chart_cards(figures: Figures, names: Sequence[str], more: Sequence[str] = ()) -> str:
@@ -85,24 +100,20 @@ def _chart(figures: Figures, chart: Chart) -> str:
 def _curves(figures: Figures, chart: Chart) -> str:
     """A chart whose curves the script can light and ask for their values."""
     # The strong one is drawn last, over the others; what stands beside a curve is told by its style and its data.
-    drawn = chart_figure(chart, figures.styles, PAGE)
-    groups = {}
+    drawn, groups = chart_figure(chart, figures.styles, PAGE), {}
+    where = "{} classes seen" if chart.across == "classes seen" else f"{chart.across} {{}}"
     for curve in chart.curves:
         kind = 'class="series strong"' if figures.styles[curve.label].is_strong else 'class="series"'
         key = as_data(key=str(figures.keys[curve.label]))
         known = [index for index, value in enumerate(curve.values) if not np.isnan(value)]
         places = places_in(drawn, [(curve.places[index], curve.values[index]) for index in known])
-        points = [[*place, *_told(chart, curve, index)] for place, index in zip(places, known, strict=True)]
+        points = [
+            [*place, where.format(f"{curve.places[index]:g}"), _value_text(chart, curve, index)]
+            for place, index in zip(places, known, strict=True)
+        ]
         groups[curve.label] = f"{kind}{key}{as_data(label=curve.label, points=points)}"
         groups[f"{curve.label} band"] = f"{kind}{key}"
     return page_svg(drawn, "curves", f"{chart.title}: {chart.upward} against {chart.across}", groups)
-
-
-def _told(chart: Chart, curve: Curve, index: int) -> tuple[str, str]:
-    """Where a point of a curve is, and its value, in words."""
-    place = f"{curve.places[index]:g}"
-    where = f"{place} {chart.across}" if chart.across == "classes seen" else f"{chart.across} {place}"
-    return where, _value_text(chart, curve, index)
 
 
 def _value_text(chart: Chart, curve: Curve, index: int) -> str:
@@ -136,12 +147,6 @@ def _scale(top: float) -> str:
     )
 
 
-def _describe(histogram: Histogram) -> str:
-    """What a histogram counts, in words."""
-    moved, most = sum(histogram.counts), count(max(histogram.counts))
-    return f"{count(moved)} candidates moved, {count(histogram.num_unmoved)} did not; the highest bar is {most}"
-
-
 def _legend(figures: Figures, chart: Chart) -> str:
     """The methods by head, the highest first, each with the number that stands for its curve."""
     curves = {curve.label: curve for curve in chart.curves}
@@ -150,18 +155,13 @@ def _legend(figures: Figures, chart: Chart) -> str:
         own = [curves[each.group.label] for each in standings if each.group.label in curves]
         if own and len(figures.heads) > 1:
             parts.append(f'<li class="head">{escape(head or NO_HEAD)}</li>')
-        parts += [_entry(figures, chart, curve) for curve in sorted(own, key=chart.summarised, reverse=True)]
+        for curve in sorted(own, key=chart.summarised, reverse=True):
+            style, value = figures.styles[curve.label], escape(shown(chart.summarised(curve), chart.unit))
+            parts.append(
+                f'<li{STRONG * style.is_strong}><button type="button" data-key="{figures.keys[curve.label]}">'
+                f"{_swatch(style)}<span>{escape(curve.label)}</span><b>{value}</b></button></li>"
+            )
     return f'<ul class="legend">{"".join(parts)}</ul>'
-
-
-def _entry(figures: Figures, chart: Chart, curve: Curve) -> str:
-    """One method in a legend."""
-    style = figures.styles[curve.label]
-    strong = ' class="strong"' if style.is_strong else ""
-    return (
-        f'<li{strong}><button type="button" data-key="{figures.keys[curve.label]}">{_swatch(style)}'
-        f"<span>{escape(curve.label)}</span><b>{escape(shown(chart.summarised(curve), chart.unit))}</b></button></li>"
-    )
 
 
 def _numbers(chart: Chart) -> Sheet:
@@ -176,13 +176,28 @@ def _numbers(chart: Chart) -> Sheet:
 
 def matrices(figures: Figures) -> str:
     """The accuracy matrix of every method, of one seed or as the mean over all."""
-    grids = {group.label: accuracy_grids(group) for group in leave_out_bounds(figures.groups)}
-    drawn = [_matrix(figures, label, each) for label, each in grids.items() if each]
+    drawn, none = [], '<p class="quiet">no finished run with this seed</p>'
+    for group in leave_out_bounds(figures.groups):
+        grids = accuracy_grids(group)
+        # One of its cells is shown.
+        cells = {"mean": grids.get(None)} | {str(seed): grids.get(seed) for seed in figures.seeds}
+        inside = [
+            f'<div class="cell" data-seed="{seed}">{_grid(grid) if grid else none}</div>'
+            for seed, grid in cells.items()
+        ]
+        drawn += [f"<figure>{_name(figures, group.label)}{''.join(inside)}</figure>"] if grids else []
     if not drawn:
         return ""
     lead = "Accuracy after each task (down) on the test images of each task (across), in percent."
-    body = f'{_choice(figures.seeds)}{_scale(100)}<div class="grids">{"".join(drawn)}</div>'
-    return f'<p class="lead">{lead}</p>{body}'
+    # Buttons for the mean and for each seed, which work without the script.
+    words = {"mean": "mean over seeds", **{str(seed): f"seed {seed}" for seed in figures.seeds}}
+    buttons = "".join(
+        f'<input type="radio" name="seed" id="seed-{value}"{" checked" if value == "mean" else ""}>'
+        f'<label for="seed-{value}">{text}</label>'
+        for value, text in words.items()
+    )
+    choice = f'<fieldset class="choice"><legend>Show</legend>{buttons}</fieldset>' if figures.seeds else ""
+    return f'<p class="lead">{lead}</p>{choice}{_scale(100)}<div class="grids">{"".join(drawn)}</div>'
 
 
 def choice_style(figures: Figures) -> str:
@@ -194,32 +209,11 @@ def choice_style(figures: Figures) -> str:
     )
 
 
-def _choice(seeds: Sequence[int]) -> str:
-    """Buttons for the mean and for each seed, which work without the script."""
-    buttons = [("mean", "mean over seeds"), *((str(seed), f"seed {seed}") for seed in seeds)]
-    drawn = "".join(
-        f'<input type="radio" name="seed" id="seed-{value}"{" checked" if value == "mean" else ""}>'
-        f'<label for="seed-{value}">{text}</label>'
-        for value, text in buttons
-    )
-    return f'<fieldset class="choice"><legend>Show</legend>{drawn}</fieldset>' if seeds else ""
-
-
-def _matrix(figures: Figures, label: str, grids: Mapping[int | None, Grid]) -> str:
-    """One method's matrices, of which one is shown."""
-    cells = [f'<div class="cell" data-seed="mean">{_grid(grids[None])}</div>']
-    for seed in figures.seeds:
-        drawn = _grid(grids[seed]) if seed in grids else '<p class="quiet">no finished run with this seed</p>'
-        cells.append(f'<div class="cell" data-seed="{seed}">{drawn}</div>')
-    return f"<figure>{_name(figures, label)}{''.join(cells)}</figure>"
-
-
 def _name(figures: Figures, label: str, remark: str = "") -> str:
     """A caption with the method's style."""
     style = figures.styles[label]
-    strong = ' class="strong"' if style.is_strong else ""
     note = f"<p>{escape(remark)}</p>" if remark else ""
-    return f"<figcaption{strong}><h3>{_swatch(style)}{escape(label)}</h3>{note}</figcaption>"
+    return f"<figcaption{STRONG * style.is_strong}><h3>{_swatch(style)}{escape(label)}</h3>{note}</figcaption>"
 
 
 def _claims(figures: Figures, grid: Grid) -> str:
@@ -237,7 +231,9 @@ def _histograms(figures: Figures) -> str:
     drawn = []
     for group in figures.groups:
         for each in movement_histograms(group):
-            caption = _name(figures, group.label, f"task {each.task + 1}: {_describe(each)}")
+            moved, unmoved, most = map(count, (sum(each.counts), each.num_unmoved, max(each.counts)))
+            counted = f"{moved} candidates moved, {unmoved} did not; the highest bar is {most}"
+            caption = _name(figures, group.label, f"task {each.task + 1}: {counted}")
             label = f"{each.label}: sizes of updates of task {each.task + 1}"
             bars = page_svg(histogram_figure(each, PAGE_BARS), "histogram", label)
             drawn.append(f"<figure>{caption}{bars}</figure>")

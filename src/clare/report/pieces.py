@@ -6,11 +6,6 @@ from html import escape
 from clare.report.tables import Sheet
 
 
-def section(name: str, title: str, body: str) -> str:
-    """A part of the page under its heading, which the menu leads to."""
-    return f'<section id="{name}"><h2>{escape(title)}</h2>{body}</section>'
-
-
 def table(sheet: Sheet, name: str = "") -> str:
     """A sheet as an HTML table that scrolls sideways on a small screen; one with values can be sorted by its script."""
     header = "".join(f'<th scope="col">{escape(title)}</th>' for title in sheet.header)

@@ -19,8 +19,7 @@ from matplotlib.path import Path as Outline
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from clare.report.charts import Chart, Curve, at_tick
-from clare.report.grids import Grid, Histogram
+from clare.report.charts import Chart, Grid, Histogram, at_tick
 from clare.report.styles import COLOURS, DASHES, EMPHASIS, Style
 
 INK = "#1b1f24"
@@ -33,6 +32,8 @@ MAX_MARKS = 25
 MAX_NUMBERED = 12
 SCALE = colormaps["cividis"]
 NUM_SHADES = 100
+CELL = np.array([(0.5, 0.5), (1.5, 0.5), (1.5, 1.5), (0.5, 1.5), (0.5, 0.5)])
+"""The outline of the first cell of a heat map."""
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 WIDE_FONTS = (
     *("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Micro Hei", "Hiragino Sans", "PingFang SC"),
@@ -62,12 +63,18 @@ PAGE_BARS = Size(340.0, 190.0, 12.0, 1.4, (40.0, 8.0, 44.0, 26.0))
 
 def chart_figure(chart: Chart, styles: Mapping[str, Style], size: Size = COLUMN) -> Figure:
     """Curves with their bands; the legend of a file stands below, where it covers none of them."""
-    num_columns = _legend_columns([curve.label for curve in chart.curves])
+    # As many names of this length as stand side by side in one column of a paper.
+    longest = max(len(curve.label) for curve in chart.curves)
+    num_columns = min(len(chart.curves), 3 if longest <= 12 else 2 if longest <= 22 else 1)
     legend = 10.5 * math.ceil(len(chart.curves) / num_columns)
     scale = ", log scale" if chart.is_log else ""
     figure, axes = _figure(size, chart.across, chart.upward + scale, legend)
     for curve in chart.curves:
-        _draw(axes, curve, styles[curve.label], size.weight)
+        line = draw_line(axes, curve.places, curve.values, styles[curve.label], size.weight)
+        line.set(label=curve.label, gid=curve.label, markevery=math.ceil(len(curve.places) / MAX_MARKS))
+        if curve.deviations and len(curve.places) > 1:
+            band = axes.fill_between(curve.places, *curve.band, alpha=0.15, linewidth=0, zorder=1)
+            band.set(color=line.get_color(), gid=f"{curve.label} band")
     low, high = chart.span
     if chart.is_log:
         axes.set_yscale("log")
@@ -80,17 +87,14 @@ def chart_figure(chart: Chart, styles: Mapping[str, Style], size: Size = COLUMN)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: at_tick(value, chart.unit)))
     places = [place for curve in chart.curves for place in curve.places]
-    axes.set_xticks(_from_first(min(places), max(places)))
+    # The first place and whole ones after it, round and not too near.
+    first, last = min(places), max(places)
+    ticks = MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]).tick_values(first, last)
+    axes.set_xticks([first, *(float(tick) for tick in ticks if first + (last - first) / 15 < tick <= last)])
     axes.margins(x=0.025)
     if size.margins is None:
         _add_legend(figure, num_columns)
     return figure
-
-
-def _from_first(first: float, last: float) -> list[float]:
-    """The first place and whole ones after it, round and not too near."""
-    ticks = MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]).tick_values(first, last)
-    return [first, *(float(tick) for tick in ticks if first + (last - first) / 15 < tick <= last)]
 
 
 def _add_legend(figure: Figure, num_columns: int) -> None:
@@ -109,24 +113,6 @@ def _add_legend(figure: Figure, num_columns: int) -> None:
     for text in legend.get_texts():
         # Names come from the user: a dollar sign is a dollar sign.
         text.set_parse_math(False)
-
-
-def _legend_columns(labels: Sequence[str]) -> int:
-    """How many names of this length stand side by side in one column of a paper."""
-    longest = max(map(len, labels))
-    return min(len(labels), 3 if longest <= 12 else 2 if longest <= 22 else 1)
-
-
-def _draw(axes: Axes, curve: Curve, style: Style, weight: float) -> None:
-    """Add one curve and its band."""
-    line = draw_line(axes, curve.places, curve.values, style, weight)
-    line.set_label(curve.label)
-    line.set_gid(curve.label)
-    line.set_markevery(math.ceil(len(curve.places) / MAX_MARKS))
-    if curve.deviations and len(curve.places) > 1:
-        band = axes.fill_between(curve.places, curve.low, curve.high, alpha=0.15, linewidth=0, zorder=1)
-        band.set_color(line.get_color())
-        band.set_gid(f"{curve.label} band")
 
 
 def draw_line(axes: Axes, places: Sequence[float], values: Sequence[float], style: Style, weight: float) -> Any:
@@ -163,8 +149,8 @@ def grid_figure(grid: Grid, name: str, size: Size = COLUMN) -> Figure:
     num_rows, num_columns = grid.values.shape
     levels = np.clip(np.round(NUM_SHADES * grid.values / grid.top), 0, NUM_SHADES)
     for level in np.unique(levels[~np.isnan(levels)]):
-        cells = [_cell(row, column) for row, column in zip(*np.nonzero(levels == level), strict=True)]
-        outline = Outline.make_compound_path(*cells)
+        corners = np.argwhere(levels == level)[:, None, ::-1] + CELL
+        outline = Outline.make_compound_path(*map(Outline, corners))
         axes.add_patch(PathPatch(outline, facecolor=shade(level / NUM_SHADES), linewidth=0, antialiased=False))
     axes.set(xlim=(0.5, num_columns + 0.5), ylim=(num_rows + 0.5, 0.5))
     for axis, number in ((axes.xaxis, num_columns), (axes.yaxis, num_rows)):
@@ -183,27 +169,18 @@ def grid_figure(grid: Grid, name: str, size: Size = COLUMN) -> Figure:
         bar.tick_params(colors=INK, labelsize=size.text - 1)
         bar.spines[:].set_visible(False)
     if max(num_rows, num_columns) <= MAX_NUMBERED:
-        _add_numbers(axes, grid, size.text - (1.5 if size.margins else 2))
+        text_size = size.text - (1.5 if size.margins else 2)
+        for row, column in np.argwhere(~np.isnan(grid.values)):
+            value = grid.values[row, column]
+            text = f"{value:.0f}" if grid.top >= 10 else f"{value:.1f}"
+            colour = "#ffffff" if value < 0.55 * grid.top else "#000000"
+            axes.text(column + 1, row + 1, text, ha="center", va="center", color=colour, fontsize=text_size)
     return figure
-
-
-def _cell(row: int, column: int) -> Outline:
-    """The outline of one cell of a heat map."""
-    return Outline([(column + x, row + y) for x, y in ((0.5, 0.5), (1.5, 0.5), (1.5, 1.5), (0.5, 1.5), (0.5, 0.5))])
 
 
 def shade(share: float) -> str:
     """The colour of a share of a heat map's highest value."""
     return to_hex(SCALE(share))
-
-
-def _add_numbers(axes: Axes, grid: Grid, text_size: float) -> None:
-    """Write each cell's value into it."""
-    for row, column in zip(*np.nonzero(~np.isnan(grid.values)), strict=True):
-        value = grid.values[row, column]
-        text = f"{value:.0f}" if grid.top >= 10 else f"{value:.1f}"
-        colour = "#ffffff" if value < 0.55 * grid.top else "#000000"
-        axes.text(column + 1, row + 1, text, ha="center", va="center", color=colour, fontsize=text_size)
 
 
 def histogram_figure(histogram: Histogram, size: Size = COLUMN) -> Figure:
@@ -215,7 +192,8 @@ def histogram_figure(histogram: Histogram, size: Size = COLUMN) -> Figure:
         left, right = np.clip(edges[:-1], low, high), np.clip(edges[1:], low, high)
         axes.bar(left, histogram.counts, width=right - left, align="edge", color=colour)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+    power = FuncFormatter(lambda value, _: f"10{str(round(math.log10(value))).translate(SUPERSCRIPTS)}")
+    axes.xaxis.set_major_formatter(power)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: at_tick(value, "numbers")))
@@ -223,11 +201,6 @@ def histogram_figure(histogram: Histogram, size: Size = COLUMN) -> Figure:
         axes.axvline(threshold, color=INK, linewidth=0.9 * size.weight, linestyle=(0, (4, 3)))
         axes.set_title(f"threshold {threshold:.1e}", loc="right", color=INK, fontsize=size.text - 1)
     return figure
-
-
-def _power(value: float) -> str:
-    """A power of ten as people write it."""
-    return f"10{str(round(math.log10(value))).translate(SUPERSCRIPTS)}"
 
 
 def _figure(size: Size, across: str, upward: str, extra: float) -> tuple[Figure, Axes]:

@@ -1,5 +1,6 @@
 """Read what a run has written: its preset, its environment, its record and its predictions."""
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +25,7 @@ from clare.position import (
     read_checked,
     read_position,
 )
-from clare.record import REPEAT, EndEvent, Event, PhaseEvent, StartEvent, TaskEvent, events_in, read_events
+from clare.record import REPEAT, EndEvent, PhaseEvent, StartEvent, TaskEvent, events_in, read_events
 from clare.sealed import parse_object, read_bytes
 
 
@@ -108,12 +109,22 @@ def read_run(folder: Path) -> RunRecord:
     if missing:
         raise RunError(f"{folder} is no run, it has no {', '.join(missing)}; give a folder that `clare train` wrote")
     position = read_position(folder) if (folder / POSITION).exists() else None
+    record = folder / RECORD
+    preset, environment = (
+        parse_object(folder / name, read_checked(folder, position, name), RunError, REPEAT)
+        for name in (PRESET, ENVIRONMENT)
+    )
+    unnamed = [key for key in ("name", "seed") if key not in preset]
+    if unnamed:
+        raise RunError(f"{folder / PRESET} has no {' and no '.join(unnamed)}; {REPEAT}")
     start: StartEvent | None = None
     finished = False
     # A resumed run repeats the events of the task it was stopped in: the last telling counts.
     phases: dict[tuple[int, str], PhaseEvent] = {}
     tasks: dict[int, TaskEvent] = {}
-    for event in _events(folder, position):
+    # Where damage can be told, those events count that were committed.
+    committed = None if position is None or not position.has_digests else committed_record(folder, position)
+    for event in read_events(record) if committed is None else events_in(record, committed):
         match event:
             case StartEvent():
                 start, finished = event, False
@@ -132,8 +143,8 @@ def read_run(folder: Path) -> RunRecord:
         )
     return RunRecord(
         folder=folder.resolve(),
-        preset=_read_preset(folder, position),
-        environment=_read_object(folder, position, ENVIRONMENT),
+        preset=preset,
+        environment=environment,
         start=start,
         phases=tuple(phases.values()),
         tasks=tuple(tasks[index] for index in range(len(tasks))),
@@ -149,35 +160,21 @@ def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
     for path in paths:
         if not path.is_dir():
             raise RunError(f"there is no folder {path}; give a run, or a folder that holds runs")
-        inner = [] if (path / RECORD).exists() else sorted(child for child in path.iterdir() if _has_started(child))
+        records = [] if (path / RECORD).exists() else sorted(path.glob(f"*/{RECORD}"))
+        # A run has started once its record has a whole line.
+        inner = [each.parent for each in records if each.is_file() and b"\n" in read_bytes(each, RunError, REPEAT)]
         folders.update(dict.fromkeys(folder.resolve() for folder in inner or [path]))
     if not folders:
         raise RunError("no folder of a run was given; give one or more folders that `clare train` wrote")
     return [read_run(folder) for folder in folders]
 
 
-def _has_started(folder: Path) -> bool:
-    """Whether the folder holds a record with at least one whole line."""
-    record = folder / RECORD
-    return record.is_file() and b"\n" in read_bytes(record, RunError, REPEAT)
-
-
-def _events(folder: Path, position: Position | None) -> Iterable[Event]:
-    """Yield the events of a run; where damage can be told, those that were committed."""
-    if position is not None and position.has_digests:
-        return events_in(folder / RECORD, committed_record(folder, position))
-    return read_events(folder / RECORD)
-
-
-def _read_object(folder: Path, position: Position | None, name: str) -> dict[str, Any]:
-    """Read a file that holds one JSON object."""
-    return parse_object(folder / name, read_checked(folder, position, name), RunError, REPEAT)
-
-
-def _read_preset(folder: Path, position: Position | None) -> dict[str, Any]:
-    """Read a preset and make sure that the run can be named and repeated."""
-    preset = _read_object(folder, position, PRESET)
-    missing = [key for key in ("name", "seed") if key not in preset]
-    if missing:
-        raise RunError(f"{folder / PRESET} has no {' and no '.join(missing)}; {REPEAT}")
-    return preset
+def reproduce_command(run: RunRecord) -> str:
+    """The command line that repeats a run."""
+    method = run.preset.get("method")
+    # A method of one's own is found by its file and class, not by the name it gives itself.
+    given = str(method.get("name", run.method)) if isinstance(method, dict) else run.method
+    words = ["clare", "train", str(run.preset["name"]), "--method", given, "--seed", str(run.preset["seed"])]
+    for override in run.preset.get("overrides") or []:
+        words += ["--set", str(override)]
+    return shlex.join(words)

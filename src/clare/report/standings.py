@@ -2,20 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
+from rich.table import Table
 
-from clare.files import write_text
-from clare.metrics.bootstrap import LEVEL, NUM_SAMPLES, STATISTICS
-from clare.report.groups import Spread, Standing
+from clare.metrics.bootstrap import LEVEL, NUM_SAMPLES, STATISTICS, Statistic
+from clare.report.groups import FINAL, Spread, Standing, compare
+from clare.report.record import RunRecord
 from clare.report.tables import NONE, Sheet, amount, count, duration, percent, points, state, to_markdown, to_rich
 
-DEFINITIONS = (
+ACCURACIES = (
     "Average: the mean of the accuracies over all seen classes after each task. "
     "Final: the accuracy over all classes after the last task. "
     "Forgetting: how far a task has fallen from its best accuracy by the end, averaged over all tasks but the last. "
+)
+DEFINITIONS = ACCURACIES + (
     "±: the standard deviation over seeds. "
     "Δ: the difference to the reference on the same stream and backbone, with its "
     f"{LEVEL:.0%} interval from {NUM_SAMPLES} resamples of the test images, drawn within each class and "
@@ -26,7 +28,9 @@ DEFINITIONS = (
     "evaluating all tasks. "
     "A method that saw all classes at once is a bound for the others and is not ranked."
 )
-COSTS = ("Trained", "Stored", "Passes", "Time")
+NAMES: dict[Statistic, str] = dict(zip(STATISTICS, ("Average", "Final", "Forgetting"), strict=True))
+COUNTED = {"Trained": "num_trained", "Stored": "num_stored"}
+COSTS = (*COUNTED, "Passes", "Time")
 NO_HEAD = "no head is recorded"
 
 
@@ -43,7 +47,11 @@ class Cell(NamedTuple):
     """A figure as it is shown, and the number behind it."""
 
     text: str
-    value: float | None
+    value: float | None = None
+
+
+Row = dict[str, Cell]
+"""What is said of one method, by the names of the columns."""
 
 
 def standing_sheets(
@@ -51,58 +59,79 @@ def standing_sheets(
 ) -> list[Sheet]:
     """One sheet for each head, a wide one with more columns; failed runs stand at the end of theirs or of the first."""
     has_seeds = any(len(each.group.counted) > 1 for standings in ranking.values() for each in standings)
-    first = next(iter(ranking))
-    failed_at = {head: [each for each in failures if each.head == head] for head in ranking}
-    failed_at[first] += [each for each in failures if each.head not in ranking]
-    return [_sheet(head, standings, failed_at[head], has_seeds, is_wide) for head, standings in ranking.items()]
+    sheets = []
+    for place, (head, standings) in enumerate(ranking.items()):
+        rows = [_row(each, has_seeds, is_wide) for each in standings]
+        failed = [each for each in failures if each.head == head or (place == 0 and each.head not in ranking)]
+        nothing = dict.fromkeys(rows[0], Cell(NONE))
+        rows += [nothing | {"Method": Cell(each.label), "Average": Cell("failed")} for each in failed]
+        sheets.append(_sheet(f"Comparison in percent; head: {head or NO_HEAD}", rows, standings))
+    return sheets
 
 
-def _sheet(
-    head: str, standings: Sequence[Standing], failures: Sequence[Failure], has_seeds: bool, is_wide: bool
-) -> Sheet:
-    """The methods of one head."""
-    table = [_row(each, has_seeds, is_wide) for each in standings]
-    header = tuple(table[0])
-    rows = [tuple(cell.text for cell in row.values()) for row in table]
-    values = [tuple(cell.value for cell in row.values()) for row in table]
-    for failure in failures:
-        cells = dict.fromkeys(header, NONE) | {"Method": failure.label, "Average": "failed"}
-        rows.append(tuple(cells.values()))
-        values.append((None,) * len(header))
+def comparison_sheet(comparisons: Sequence[Standing], differences: Sequence[Statistic] = tuple(STATISTICS)) -> Sheet:
+    """The figures of each run in percent, and those differences to the reference that are asked for, in points."""
+    rows = [
+        _labelled(each, [state(each.run)]) | _accuracies(each.group.figures) | _differences(each, differences)
+        for each in comparisons
+    ]
+    return _sheet("Comparison in percent, differences in points", rows, comparisons)
+
+
+def comparison_table(runs: Sequence[RunRecord]) -> Table:
+    """Runs side by side with their differences in accuracy to the reference method, for the terminal."""
+    # A third interval would not fit into eighty columns.
+    return to_rich(comparison_sheet(compare(runs), ("average_accuracy", "final_accuracy")))
+
+
+def _sheet(title: str, rows: Sequence[Row], standings: Sequence[Standing]) -> Sheet:
+    """Rows under their columns; that of the reference is marked."""
     marked = frozenset(index for index, each in enumerate(standings) if each.is_reference)
-    title = f"Comparison in percent; head: {head or NO_HEAD}"
-    return Sheet(title, header, tuple(rows), marked, tuple(values))
+    texts = tuple(tuple(cell.text for cell in row.values()) for row in rows)
+    values = tuple(tuple(cell.value for cell in row.values()) for row in rows)
+    return Sheet(title, tuple(rows[0]), texts, marked, values)
 
 
-def without_costs(sheet: Sheet) -> Sheet:
-    """The accuracies alone, for a narrow terminal."""
-    return replace(sheet, header=sheet.header[: -len(COSTS)], rows=tuple(row[: -len(COSTS)] for row in sheet.rows))
+def part_of(sheet: Sheet, columns: Sequence[str], title: str) -> Sheet:
+    """Some columns of a sheet after its first, for a narrow terminal."""
+    places = [0, *(place for place, name in enumerate(sheet.header) if name in columns)]
+    header, *rows = (tuple(row[place] for place in places) for row in (sheet.header, *sheet.rows))
+    return replace(sheet, title=title, header=header, rows=tuple(rows), values=())
 
 
-def costs_alone(sheet: Sheet) -> Sheet:
-    """The costs alone, for a narrow terminal."""
-    rows = tuple((row[0], *row[-len(COSTS) :]) for row in sheet.rows)
-    return replace(sheet, title=f"Cost; {sheet.title.partition('; ')[2]}", header=("Method", *COSTS), rows=rows)
+def _labelled(standing: Standing, remarks: Sequence[str]) -> Row:
+    """The name of a method with remarks."""
+    said = ", ".join(filter(None, remarks))
+    return {"Method": Cell(f"{standing.group.label} ({said})" if said else standing.group.label)}
 
 
-def _row(standing: Standing, has_seeds: bool, is_wide: bool) -> dict[str, Cell]:
-    """One method's figures and costs by the names of their columns."""
-    group, figures = standing.group, standing.figures
-    remarks = [*(["bound"] if standing.is_bound else []), *filter(None, [state(group.counted[0])])]
-    label = f"{group.label} ({', '.join(remarks)})" if remarks else group.label
-    row = {"Method": Cell(label, None)}
+def _accuracies(figures: Mapping[Statistic, Spread]) -> Row:
+    """Figures in percent."""
+    return {NAMES[name]: Cell(spread_percent(figures[name]), figures[name].mean) for name in STATISTICS}
+
+
+def _differences(standing: Standing, names: Sequence[Statistic]) -> Row:
+    """Differences to the reference in points, or once why there are none."""
+    columns = [f"Δ {NAMES[name].lower()}" for name in names]
+    if not standing.intervals:
+        return dict.fromkeys(columns, Cell(NONE)) | {columns[0]: Cell(standing.note)}
+    found = [standing.intervals[name] for name in names]
+    return {column: Cell(points(each), each.difference) for column, each in zip(columns, found, strict=True)}
+
+
+def _row(standing: Standing, has_seeds: bool, is_wide: bool) -> Row:
+    """One method's figures and costs."""
+    group, costs = standing.group, standing.group.costs
+    row = _labelled(standing, ["bound" if standing.is_bound else "", state(group.counted[0])])
     if has_seeds:
         row["Seeds"] = Cell(str(len(group.counted)), len(group.counted))
-    for name, statistic in zip(("Average", "Final", "Forgetting"), STATISTICS, strict=True):
-        row[name] = Cell(spread_percent(figures[statistic]), figures[statistic].mean)
+    row |= _accuracies(standing.figures)
     if is_wide:
-        new = Spread(None, None) if standing.is_bound else group.new_task_accuracy
+        new = Spread(None, None) if standing.is_bound else group.spread_of("new_task_accuracy")
         row["New task"] = Cell(spread_percent(new), new.mean)
-    interval = standing.intervals.get("final_accuracy")
-    row["Δ final"] = Cell(points(interval), interval.difference) if interval else Cell(standing.note, None)
-    row["Trained"] = Cell(count(group.num_trained), group.num_trained)
-    row["Stored"] = Cell(count(group.num_stored), group.num_stored)
-    passes = group.passes_per_image
+    row |= _differences(standing, FINAL)
+    passes = costs["passes_per_image"]
+    row |= {name: Cell(count(costs[key]), costs[key]) for name, key in COUNTED.items()}
     row["Passes"] = Cell(NONE if passes is None else str(passes), passes)
     row["Time"] = Cell(duration(group.seconds), group.seconds)
     if is_wide:
@@ -116,16 +145,11 @@ def spread_percent(spread: Spread) -> str:
     return mean if spread.deviation is None else f"{mean} ± {percent(spread.deviation)}"
 
 
-def write_comparison(
-    ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failure], title: str, folder: Path
-) -> Path:
-    """Write `comparison.md`: the tables, what failed and why, and what the figures mean."""
-    path = folder / "comparison.md"
-    parts = [f"# {title}", *(to_markdown(sheet).rstrip() for sheet in standing_sheets(ranking, failures))]
-    if failures:
-        parts.append("\n".join(f"- {failure.label} failed: {failure.reason}" for failure in failures))
-    write_text(path, "\n\n".join([*parts, DEFINITIONS]) + "\n")
-    return path
+def to_page(title: str, sheets: Sequence[Sheet], failures: Sequence[Failure], *ending: str) -> str:
+    """Tables, what failed and why, and what follows them, as Markdown."""
+    failed = "\n".join(f"- {failure.label} failed: {failure.reason}" for failure in failures)
+    parts = [f"# {title}", *(to_markdown(sheet).rstrip() for sheet in sheets), *([failed] if failed else []), *ending]
+    return "\n\n".join(parts) + "\n"
 
 
 def print_standings(console: Console, ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failure]) -> None:
@@ -136,4 +160,5 @@ def print_standings(console: Console, ranking: Mapping[str, Sequence[Standing]],
         if console.measure(whole, options=console.options.update(max_width=1000)).maximum <= console.width:
             console.print(whole)
         else:
-            console.print(to_rich(without_costs(sheet)), to_rich(costs_alone(sheet)))
+            costs = part_of(sheet, COSTS, f"Cost; {sheet.title.partition('; ')[2]}")
+            console.print(to_rich(part_of(sheet, sheet.header[1 : -len(COSTS)], sheet.title)), to_rich(costs))

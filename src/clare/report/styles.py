@@ -32,16 +32,12 @@ class Style:
 def styles_of(groups: Sequence[Group]) -> dict[str, Style]:
     """Give each group its style by label: CLARE has the first colour, the others are told apart by three means."""
     styles: dict[str, Style] = {}
-    num_own = num_others = 0
-    for group in groups:
-        if group.method == DEFAULT_REFERENCE:
-            turn = num_own % (NUM_MARKERS * len(DASHES))
-            styles[group.label] = Style(0, turn % NUM_MARKERS, turn % len(DASHES), True)
-            num_own += 1
-        else:
-            num_colours = len(COLOURS) - 1
-            turn, colour = divmod(num_others, num_colours)
-            # Six colours and seven markers: a pair comes again only after forty-two methods.
-            styles[group.label] = Style(1 + colour, (num_others + 1) % NUM_MARKERS, turn % len(DASHES), False)
-            num_others += 1
-    return styles
+    own = [group.label for group in groups if group.method == DEFAULT_REFERENCE]
+    others = [group.label for group in groups if group.method != DEFAULT_REFERENCE]
+    for place, label in enumerate(own):
+        styles[label] = Style(0, place % NUM_MARKERS, place % len(DASHES), True)
+    for place, label in enumerate(others):
+        # Six colours and seven markers: a pair comes again only after forty-two methods.
+        turn, colour = divmod(place, len(COLOURS) - 1)
+        styles[label] = Style(1 + colour, (place + 1) % NUM_MARKERS, turn % len(DASHES), False)
+    return {group.label: styles[group.label] for group in groups}

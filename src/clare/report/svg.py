@@ -51,24 +51,6 @@ class PageRenderer(RendererBase):
             self._share("")
             self.parts.append("</g>")
 
-    def draw_path(self, gc: GraphicsContextBase, path: Outline, transform: Transform, rgbFace: Any = None) -> None:
-        """Draw an outline."""
-        self._paint(gc, self._outline(path, transform), rgbFace)
-
-    def draw_markers(
-        self,
-        gc: GraphicsContextBase,
-        marker_path: Outline,
-        marker_trans: Transform,
-        path: Outline,
-        trans: Transform,
-        rgbFace: Any = None,
-    ) -> None:
-        """Draw the same outline at every place, all as one."""
-        places = [points[-2:] for points, _ in path.iter_segments(trans, simplify=False)]
-        outlines = [self._outline(marker_path, marker_trans + Affine2D().translate(*place)) for place in places]
-        self._paint(gc, "".join(outlines), rgbFace)
-
     def draw_text(
         self,
         gc: GraphicsContextBase,
@@ -88,7 +70,8 @@ class PageRenderer(RendererBase):
         style = (
             f'text-anchor="{anchor}" font-size="{prop.get_size_in_points():g}" style="fill:{OWN.get(colour, colour)}"'
         )
-        self._add(style, f'<text x="{_short(x)}" y="{_short(y)}">{escape(s)}</text>')
+        self._share(style)
+        self.parts.append(f'<text x="{_short(x)}" y="{_short(y)}">{escape(s)}</text>')
 
     def whole(self) -> str:
         """All that was drawn."""
@@ -101,14 +84,10 @@ class PageRenderer(RendererBase):
             self.parts += ["</g>"] * bool(self._style) + [f"<g {style}>"] * bool(style)
             self._style = style
 
-    def _add(self, style: str, element: str) -> None:
-        """Add an element to those before it that look the same."""
-        self._share(style)
-        self.parts.append(element)
-
-    def _outline(self, path: Outline, transform: Transform) -> str:
-        """An outline as SVG has it, each place told from the last; what is not a number leaves a gap."""
+    def draw_path(self, gc: GraphicsContextBase, path: Outline, transform: Transform, rgbFace: Any = None) -> None:
+        """Draw an outline in its colours, unless nothing of it would be seen."""
         outline, last = "", np.zeros(2)
+        # Each place is told from the last; what is not a number leaves a gap.
         for points, code in path.iter_segments(transform + self._flip, simplify=False):
             if code == Outline.CLOSEPOLY:
                 outline += "z"
@@ -117,20 +96,17 @@ class PageRenderer(RendererBase):
             steps = places if code == Outline.MOVETO else places - last
             outline += LETTERS[code] + " ".join(map(_short, steps.ravel()))
             last = places[-1]
-        return outline
-
-    def _paint(self, gc: GraphicsContextBase, outline: str, face: Any) -> None:
-        """Add an outline in its colours, unless nothing of it would be seen."""
-        styles = [_colour("fill", face)] if face is not None else ["fill:none"]
+        styles = ["fill:none"] if rgbFace is None else [_colour("fill", rgbFace)]
         has_line = bool(gc.get_linewidth() and gc.get_rgb()[3])
         if has_line:
             styles += [_colour("stroke", gc.get_rgb()), f"stroke-width:{gc.get_linewidth():.3g}"]
             dashes = gc.get_dashes()[1]
             if dashes is not None:
                 styles.append(f"stroke-dasharray:{' '.join(f'{each:.3g}' for each in np.asarray(dashes))}")
-        if outline and (has_line or face is not None):
-            kind = ' class="line"' if face is None else ""
-            self._add(f'style="{";".join(styles)}"', f'<path{kind} d="{outline}"/>')
+        if outline and (has_line or rgbFace is not None):
+            kind = ' class="line"' if rgbFace is None else ""
+            self._share(f'style="{";".join(styles)}"')
+            self.parts.append(f'<path{kind} d="{outline}"/>')
 
 
 def page_svg(

@@ -1,7 +1,6 @@
 """A grid of settings as a table, as files for other programs, and as a curve over the number that was swept."""
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,26 +8,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from clare.files import write_json, write_text
-from clare.metrics.bootstrap import STATISTICS, Statistic
+from clare.metrics.bootstrap import STATISTICS
 from clare.metrics.summary import summarise
 from clare.report.charts import Chart, Curve
-from clare.report.figure_files import write_figure
-from clare.report.groups import Spread, spread
+from clare.report.groups import Group, Spread
 from clare.report.plots import chart_figure
 from clare.report.record import RunRecord
-from clare.report.standings import Failure, spread_percent
+from clare.report.standings import ACCURACIES, NAMES, Failure, spread_percent, to_page
 from clare.report.styles import COLOURS, DASHES, NUM_MARKERS, Style
-from clare.report.tables import NONE, Sheet, to_csv, to_markdown
+from clare.report.summary import rounded
+from clare.report.tables import NONE, Sheet, is_number, to_csv
+from clare.report.write import write_figure
 
-DEFINITIONS = (
-    "Average: the mean of the accuracies over all seen classes after each task. "
-    "Final: the accuracy over all classes after the last task. "
-    "Forgetting: how far a task has fallen from its best accuracy by the end, averaged over all tasks but the last. "
+DEFINITIONS = ACCURACIES + (
     "±, and the band around a line: the standard deviation over seeds. The best final accuracy comes first."
 )
 MAX_LINES = 2 * len(COLOURS)
@@ -38,19 +34,11 @@ LOGARITHMIC_FROM = 50
 
 
 @dataclass(frozen=True)
-class SweepRow:
-    """One setting of a grid with its finished runs, one for each seed, and how many were wanted."""
+class SweepRow(Group):
+    """One setting of the grid of a method, its label, with its finished runs: one for each seed of those wanted."""
 
-    method: str
     values: Mapping[str, Any]
-    runs: tuple[RunRecord, ...]
     num_wanted: int
-
-    @cached_property
-    def figures(self) -> dict[Statistic, Spread]:
-        """Mean and deviation of each figure over the seeds."""
-        summaries = [summarise(run) for run in self.runs]
-        return {name: spread([summary[name] for summary in summaries]) for name in STATISTICS}
 
 
 @dataclass(frozen=True)
@@ -65,114 +53,73 @@ class Sweep:
     @cached_property
     def ranked(self) -> list[SweepRow]:
         """The rows by final accuracy, the best first and those without a finished run last."""
-        return sorted(self.rows, key=_order)
+        return sorted(self.rows, key=lambda row: row.order)
 
     @property
     def methods(self) -> list[str]:
         """The methods of the grid, each once."""
-        return list(dict.fromkeys(row.method for row in self.rows))
-
-
-def _order(row: SweepRow) -> float:
-    """Sort by final accuracy, the best first."""
-    final = row.figures["final_accuracy"].mean
-    return math.inf if final is None else -final
+        return list(dict.fromkeys(row.label for row in self.rows))
 
 
 def sweep_sheet(sweep: Sweep) -> Sheet:
     """The settings of a grid with their figures over seeds, the best first."""
     has_methods = len(sweep.methods) > 1 or not sweep.swept
-    header = (
-        *(["Method"] if has_methods else []),
-        *_columns(list(sweep.swept)),
-        "Seeds",
-        "Average",
-        "Final",
-        "Forgetting",
-    )
+    # The last part of a key names a setting, for which a terminal has room, unless another ends the same.
+    ends = Counter(key.rpartition(".")[2] for key in sweep.swept)
+    columns = [end if ends[end := key.rpartition(".")[2]] == 1 else short_key(key) for key in sweep.swept]
+    header = (*(["Method"] if has_methods else []), *columns, "Seeds", *NAMES.values())
     rows = []
     for row in sweep.ranked:
         values = [_shown(row.values[key]) if key in row.values else NONE for key in sweep.swept]
         num_runs = len(row.runs)
         seeds = str(num_runs) if num_runs == row.num_wanted else f"{num_runs} of {row.num_wanted}"
         figures = [spread_percent(row.figures[name]) for name in STATISTICS] if row.runs else ["failed", NONE, NONE]
-        rows.append((*([row.method] if has_methods else []), *values, seeds, *figures))
+        rows.append((*([row.label] if has_methods else []), *values, seeds, *figures))
     marked = frozenset([0] if sweep.ranked and sweep.ranked[0].runs else [])
     return Sheet(f"{sweep.title}, in percent", header, tuple(rows), marked)
 
 
-def _columns(keys: Sequence[str]) -> list[str]:
-    """Name each setting by the last part of its key, for which a terminal has room, unless another ends the same."""
-    ends = Counter(key.rpartition(".")[2] for key in keys)
-    return [end if ends[end := key.rpartition(".")[2]] == 1 else _short(key) for key in keys]
-
-
 def write_sweep(sweep: Sweep, facts: Mapping[str, Any], folder: Path) -> list[Path]:
     """Write sweep.json, sweep.csv, sweep.md and, where a number was swept, sweep.png and sweep.svg."""
-    write_json(folder / "sweep.json", {**facts, "swept": _plain(sweep.swept), **_as_json(sweep)})
+    failures = [{"run": each.label, "reason": each.reason} for each in sweep.failures]
+    settings = list(map(_as_json, sweep.ranked))
+    told = {**facts, "swept": _plain(sweep.swept), "settings": settings, "failures": failures}
+    write_json(folder / "sweep.json", told)
     write_text(folder / "sweep.csv", to_csv([_line(sweep, row) for row in sweep.ranked]))
-    paths = [folder / "sweep.json", folder / "sweep.csv", folder / "sweep.md"]
-    parts = [f"# {sweep.title}", to_markdown(sweep_sheet(sweep)).rstrip()]
-    parts += ["\n".join(f"- {each.label} failed: {each.reason}" for each in sweep.failures)] if sweep.failures else []
+    paths, pictures = [folder / "sweep.json", folder / "sweep.csv", folder / "sweep.md"], []
     figure = sweep_figure(sweep)
     if figure is not None:
-        parts.append("![Final accuracy over the swept setting](sweep.png)")
+        pictures.append("![Final accuracy over the swept setting](sweep.png)")
         paths += write_figure(figure, folder, "sweep")
-    write_text(folder / "sweep.md", "\n\n".join([*parts, DEFINITIONS]) + "\n")
+    write_text(folder / "sweep.md", to_page(sweep.title, [sweep_sheet(sweep)], sweep.failures, *pictures, DEFINITIONS))
     return paths
 
 
 def sweep_figure(sweep: Sweep) -> Figure | None:
     """Final accuracy against the number with the most values; every other choice is a line of its own."""
-    numbers = [key for key, values in sweep.swept.items() if all(map(_is_number, values))]
+    numbers = [key for key, values in sweep.swept.items() if all(map(is_number, values))]
     if not 1 <= len(numbers) <= 2:
         return None
     across = max(numbers, key=lambda key: len(sweep.swept[key]))
     lines: dict[str, list[SweepRow]] = {}
     for row in sweep.rows:
         if row.runs:
-            lines.setdefault(_line_label(sweep, row, across), []).append(row)
+            # A line is named by what its rows have in common: their method, where there are several, and other values.
+            others = [key for key in sweep.swept if key != across and key in row.values]
+            words = [f"{short_key(key)} {_shown(row.values[key])}" for key in others]
+            label = ", ".join([row.label, *words] if len(sweep.methods) > 1 or not words else words)
+            lines.setdefault(label, []).append(row)
     if not 1 <= len(lines) <= MAX_LINES or all(across not in row.values for rows in lines.values() for row in rows):
         return None
     places = sorted(float(value) for value in sweep.swept[across])
     curves = tuple(_curve(label, rows, across, places) for label, rows in lines.items())
-    chart = Chart("sweep", "", "", _short(across), "final accuracy (%)", "percent", curves)
-    figure = chart_figure(chart, {curve.label: _look(index) for index, curve in enumerate(curves)})
-    _mark_places(figure.axes[0], places)
-    return figure
-
-
-def _line_label(sweep: Sweep, row: SweepRow, across: str) -> str:
-    """Name what a line has in common: its method, where there are several, and its other values."""
-    words = [row.method] if len(sweep.methods) > 1 else []
-    others = [key for key in sweep.swept if key != across and key in row.values]
-    return ", ".join([*words, *(f"{_short(key)} {_shown(row.values[key])}" for key in others)]) or row.method
-
-
-def _curve(label: str, rows: Sequence[SweepRow], across: str, places: Sequence[float]) -> Curve:
-    """The means of one line; a method without the setting keeps its level over all places."""
-    if across not in rows[0].values:
-        level = 100 * (rows[0].figures["final_accuracy"].mean or 0.0)
-        return Curve(label, tuple(places), (level,) * len(places), None)
-    ordered = sorted(rows, key=lambda row: float(row.values[across]))
-    finals = [row.figures["final_accuracy"] for row in ordered]
-    deviations = tuple(100 * (final.deviation or 0.0) for final in finals)
-    return Curve(
-        label,
-        tuple(float(row.values[across]) for row in ordered),
-        tuple(100 * (final.mean or 0.0) for final in finals),
-        deviations if any(deviations) else None,
-    )
-
-
-def _look(index: int) -> Style:
-    """Tell lines apart by colour and marker, and those beyond the colours by their dashes too."""
-    turn, colour = divmod(index, len(COLOURS))
-    return Style(colour, index % NUM_MARKERS, turn % len(DASHES), is_strong=False)
-
-
-def _mark_places(axes: Axes, places: Sequence[float]) -> None:
-    """Write the values that were tried below the axis, which is logarithmic where they lie far apart."""
+    chart = Chart("sweep", "", "", short_key(across), "final accuracy (%)", "percent", curves)
+    # Lines are told apart by colour and marker, and those beyond the colours by their dashes too.
+    turns = [(index, *divmod(index, len(COLOURS))) for index in range(len(curves))]
+    looks = [Style(colour, index % NUM_MARKERS, turn % len(DASHES), False) for index, turn, colour in turns]
+    figure = chart_figure(chart, {curve.label: look for curve, look in zip(curves, looks, strict=True)})
+    axes = figure.axes[0]
+    # The values that were tried stand below the axis, which is logarithmic where they lie far apart.
     if places[0] > 0 and places[-1] >= LOGARITHMIC_FROM * places[0]:
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
@@ -180,43 +127,50 @@ def _mark_places(axes: Axes, places: Sequence[float]) -> None:
         axes.set_xticks(places, [f"{place:g}" for place in places])
     elif axes.get_xscale() == "linear":
         axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS))
+    return figure
 
 
-def _as_json(sweep: Sweep) -> dict[str, Any]:
-    """All settings with their figures and runs, and what failed."""
-    settings = [
-        {
-            "method": row.method,
-            "settings": _plain(row.values),
-            "seeds": [int(run.preset["seed"]) for run in row.runs],
-            **{name: _pair(figure) for name, figure in row.figures.items()},
-            "runs": [_run(run) for run in row.runs],
-        }
-        for row in sweep.ranked
-    ]
-    return {"settings": settings, "failures": [{"run": each.label, "reason": each.reason} for each in sweep.failures]}
+def _curve(label: str, rows: Sequence[SweepRow], across: str, places: Sequence[float]) -> Curve:
+    """The means of one line; a method without the setting keeps its level over all places."""
+    finals = dict.fromkeys(places, Spread(rows[0].figures["final_accuracy"].mean, None))
+    if across in rows[0].values:
+        ordered = sorted(rows, key=lambda row: float(row.values[across]))
+        finals = {float(row.values[across]): row.figures["final_accuracy"] for row in ordered}
+    means = tuple(100 * (final.mean or 0.0) for final in finals.values())
+    deviations = tuple(100 * (final.deviation or 0.0) for final in finals.values())
+    return Curve(label, tuple(finals), means, deviations if any(deviations) else None)
 
 
-def _run(run: RunRecord) -> dict[str, Any]:
+def _as_json(row: SweepRow) -> dict[str, Any]:
+    """A setting with its figures and those of its runs."""
+    return {
+        "method": row.label,
+        "settings": _plain(row.values),
+        "seeds": row.seeds,
+        **{name: _pair(figure) for name, figure in row.figures.items()},
+        "runs": [
+            {"folder": run.folder.name, "seed": seed, **_figures(run)}
+            for run, seed in zip(row.runs, row.seeds, strict=True)
+        ],
+    }
+
+
+def _figures(run: RunRecord) -> dict[str, Any]:
     """The figures of one run."""
-    summary = summarise(run)
-    figures: dict[str, Any] = {name: summary[name] for name in STATISTICS}
-    return {"folder": run.folder.name, "seed": int(run.preset["seed"]), **figures, "seconds": summary["seconds"]}
+    found = summarise(run)
+    return {**{name: found[name] for name in STATISTICS}, "seconds": found["seconds"]}
 
 
 def _line(sweep: Sweep, row: SweepRow) -> dict[str, Any]:
     """One setting of the CSV file, figures as fractions."""
     values = {key: _shown(row.values[key]) if key in row.values else "" for key in sweep.swept}
     figures = {f"{name}_{part}": value for name in STATISTICS for part, value in _pair(row.figures[name]).items()}
-    return {"method": row.method, **values, "num_seeds": len(row.runs), **figures}
+    return {"method": row.label, **values, "num_seeds": len(row.runs), **figures}
 
 
 def _pair(figure: Spread) -> dict[str, float | None]:
     """A mean and its deviation, rounded to six digits."""
-    return {
-        "mean": None if figure.mean is None else round(figure.mean, 6),
-        "deviation": None if figure.deviation is None else round(figure.deviation, 6),
-    }
+    return {name: rounded(value) for name, value in figure._asdict().items()}
 
 
 def _plain(values: Mapping[str, Any]) -> Any:
@@ -229,11 +183,6 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _short(key: str) -> str:
-    """A key without the section that most have."""
+def short_key(key: str) -> str:
+    """A key as tables and folders show it, without the section that most have."""
     return key.removeprefix("method.")
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value has a place on an axis."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

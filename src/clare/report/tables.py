@@ -11,10 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from clare.metrics.bootstrap import STATISTICS, Interval, Statistic
-from clare.metrics.summary import summarise
+from clare.metrics.bootstrap import Interval
 from clare.plain import plain
-from clare.report.groups import Standing, compare
 from clare.report.record import RunRecord
 
 NONE = "-"
@@ -44,14 +42,7 @@ def points(interval: Interval) -> str:
 
 def count(number: int | None) -> str:
     """A count with two or three digits."""
-    if number is None:
-        return NONE
-    for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")):
-        if number >= 10 * size:
-            return f"{number / size:.0f} {letter}"
-        if number >= size:
-            return f"{number / size:.1f} {letter}"
-    return str(number)
+    return NONE if number is None else _in_thousands(number, ("", " k", " M", " G"))
 
 
 def duration(seconds: float) -> str:
@@ -64,14 +55,18 @@ def duration(seconds: float) -> str:
 
 def amount(num_bytes: float | None) -> str:
     """Memory with two or three digits."""
-    if num_bytes is None:
-        return NONE
-    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if num_bytes >= 10 * size:
-            return f"{num_bytes / size:.0f} {unit}"
-        if num_bytes >= size:
-            return f"{num_bytes / size:.1f} {unit}"
-    return f"{num_bytes:.0f} B"
+    return NONE if num_bytes is None else _in_thousands(num_bytes, (" B", " kB", " MB", " GB"))
+
+
+def _in_thousands(number: float, units: Sequence[str]) -> str:
+    """A number in the largest of these units, each a thousand times the one before, that it fills."""
+    power = max((power for power in range(1, len(units)) if number >= 1000**power), default=0)
+    return f"{number / 1000**power:.{int(power > 0 and number < 10 * 1000**power)}f}{units[power]}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value has an order and a place on an axis."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def state(run: RunRecord) -> str:
@@ -81,41 +76,14 @@ def state(run: RunRecord) -> str:
 
 def task_sheet(run: RunRecord) -> Sheet:
     """What was measured after each task of a run."""
-    rows = tuple(
-        (
-            str(task.task + 1),
-            str(num_classes),
-            percent(task.seen),
-            percent(task.new),
-            percent(task.first),
-            percent(task.capacity_used),
-            duration(task.seconds),
-        )
-        for task, num_classes in zip(run.tasks, run.num_classes_seen, strict=True)
-    )
+    rows = []
+    for task, num_classes in zip(run.tasks, run.num_classes_seen, strict=True):
+        shares = map(percent, (task.seen, task.new, task.first, task.capacity_used))
+        rows.append((str(task.task + 1), str(num_classes), *shares, duration(task.seconds)))
     remark = state(run)
     title = f"{run.method} ({remark}), in percent" if remark else f"{run.method}, in percent"
     header = ("Task", "Classes", "Seen", "New", "First", "Adapter used", "Time")
-    return Sheet(title, header, rows)
-
-
-def comparison_sheet(comparisons: Sequence[Standing], differences: Sequence[Statistic] = tuple(STATISTICS)) -> Sheet:
-    """The figures of each run in percent, and those differences to the reference that are asked for, in points."""
-    rows, values = [], []
-    for each in comparisons:
-        remark, summary = state(each.run), summarise(each.run)
-        cells = [f"{each.group.label} ({remark})" if remark else each.group.label]
-        cells += [percent(summary[name]) for name in STATISTICS]
-        cells += [points(each.intervals[name]) if each.intervals else NONE for name in differences]
-        if each.note:
-            cells[1 + len(STATISTICS)] = each.note
-        rows.append(tuple(cells))
-        bounds = [each.intervals[name].difference if each.intervals else None for name in differences]
-        values.append((None, *(summary[name] for name in STATISTICS), *bounds))
-    names = {"average_accuracy": "Average", "final_accuracy": "Final", "forgetting": "Forgetting"}
-    header = ("Method", *(names[name] for name in STATISTICS), *(f"Δ {names[name].lower()}" for name in differences))
-    marked = frozenset(index for index, each in enumerate(comparisons) if each.note == "reference")
-    return Sheet("Comparison in percent, differences in points", header, tuple(rows), marked, tuple(values))
+    return Sheet(title, header, tuple(rows))
 
 
 def phase_sheet(run: RunRecord) -> Sheet:
@@ -124,24 +92,10 @@ def phase_sheet(run: RunRecord) -> Sheet:
     rows = []
     for name in names:
         phases = [phase for phase in run.phases if phase.phase == name]
-        trained = [phase for phase in phases if phase.loss]
-        first = sum(phase.loss[0] for phase in trained) / len(trained) if trained else None
-        last = sum(phase.loss[-1] for phase in trained) / len(trained) if trained else None
-        losses = tuple(NONE if loss is None else f"{loss:.3f}" for loss in (first, last))
+        ends = ([phase.loss[end] for phase in phases if phase.loss] for end in (0, -1))
+        losses = [f"{sum(found) / len(found):.3f}" if found else NONE for found in ends]
         rows.append((name, str(len(phases)), *losses, duration(sum(phase.seconds for phase in phases))))
     return Sheet("Phases", ("Phase", "Tasks", "First loss", "Last loss", "Time"), tuple(rows))
-
-
-def task_table(run: RunRecord) -> Table:
-    """What was measured after each task of a run, for the terminal."""
-    return to_rich(task_sheet(run))
-
-
-def comparison_table(runs: Sequence[RunRecord], reference: str | None = None, seed: int = 0) -> Table:
-    """Runs side by side with their differences in accuracy to the reference method, for the terminal."""
-    comparisons = compare(runs, reference, seed)
-    # A third interval would not fit into eighty columns.
-    return to_rich(comparison_sheet(comparisons, ("average_accuracy", "final_accuracy")))
 
 
 def to_rich(sheet: Sheet) -> Table:

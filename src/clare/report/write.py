@@ -1,14 +1,20 @@
 """A report of some runs in a folder: page, figures, tables and numbers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clare.report.figure_files import write_plots
-from clare.report.groups import Standing, compare
-from clare.report.page import write_page
+from matplotlib.figure import Figure
+
+from clare.files import write_bytes, write_json, write_text
+from clare.report.charts import accuracy_grids, claims_grid, make_charts, movement_histograms
+from clare.report.groups import Standing, compare, group_runs
+from clare.report.page import build_page
+from clare.report.plots import chart_figure, grid_figure, histogram_figure, to_png, to_svg
 from clare.report.record import RunRecord
-from clare.report.standings import Failure, write_comparison
-from clare.report.summary import write_summary
+from clare.report.standings import DEFINITIONS, Failure, standing_sheets, to_page
+from clare.report.styles import styles_of
+from clare.report.summary import summary_of
 
 
 def write_report(
@@ -18,9 +24,57 @@ def write_report(
     ranking: Mapping[str, Sequence[Standing]],
     failures: Sequence[Failure] = (),
 ) -> Path:
-    """Write plots, summary.json, comparison.md and the page, and return the page's path."""
-    comparisons = compare(runs)
+    """Write plots, summary.json, comparison.md and the page, which needs nothing but itself, and return its path."""
+    comparisons, page = compare(runs), folder / "report.html"
     write_plots(runs, folder / "plots")
-    write_summary(runs, folder, failures, ranking, comparisons)
-    write_comparison(ranking, failures, title, folder)
-    return write_page(runs, folder / "report.html", title, failures, ranking, comparisons)
+    write_json(folder / "summary.json", summary_of(runs, comparisons, ranking, failures))
+    tables = to_page(title, standing_sheets(ranking, failures), failures, DEFINITIONS)
+    write_text(folder / "comparison.md", tables)
+    write_text(page, build_page(comparisons, title, ranking, failures))
+    return page
+
+
+def write_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as a PNG and an SVG file."""
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    for path, content in zip(paths, (to_png(figure), to_svg(figure, name)), strict=True):
+        write_bytes(path, content)
+    return paths
+
+
+def write_plots(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
+    """Write every figure in place of those of an earlier report; matrices are means over seeds."""
+    paths = [path for name, figure in draw_figures(runs).items() for path in write_figure(figure, folder, name)]
+    # Of an earlier report's figures, as of ours, there is both a PNG and an SVG file.
+    for drawing in set(folder.glob("*.svg")) - set(paths):
+        picture = drawing.with_suffix(".png")
+        if picture.exists():
+            drawing.unlink()
+            picture.unlink()
+    return paths
+
+
+def draw_figures(runs: Sequence[RunRecord]) -> dict[str, Figure]:
+    """All figures by the names of their files, as far as the runs have something to show."""
+    groups = group_runs(runs)
+    styles = styles_of(groups)
+    figures = {chart.name: chart_figure(chart, styles) for chart in make_charts(groups)}
+    names = _file_names([group.label for group in groups])
+    for name, group in zip(names, groups, strict=True):
+        matrices, claims = accuracy_grids(group), claims_grid(group) if group.counted[0].tasks else None
+        if matrices:
+            figures[f"matrix-{name}"] = grid_figure(matrices[None], "accuracy (%)")
+        if claims is not None:
+            figures[f"claims-{name}"] = grid_figure(claims, "share of the layer (%)")
+        for each in movement_histograms(group):
+            figures[f"updates-task-{each.task + 1}-{name}"] = histogram_figure(each)
+    return figures
+
+
+def _file_names(labels: Sequence[str]) -> list[str]:
+    """Labels as parts of file names, each another."""
+    names: list[str] = []
+    for index, label in enumerate(labels):
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", label)
+        names.append(f"{name}-{index}" if name in names else name)
+    return names

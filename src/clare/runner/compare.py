@@ -1,6 +1,5 @@
 """`clare compare`: a matrix of methods and seeds, and what comes of it."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,16 +7,17 @@ from rich.console import Console
 
 from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
+from clare.files import write_json
 from clare.methods import METHODS
-from clare.presets.load import check_acting, make_experiment, overrides_for
-from clare.presets.schema import Experiment
+from clare.presets.load import check_acting, overrides_for
 from clare.report.groups import rank
 from clare.report.record import read_run
 from clare.report.standings import Failure, print_standings
-from clare.report.tables import task_table
+from clare.report.tables import task_sheet, to_rich
 from clare.report.write import write_report
-from clare.runner.comparison import describe_comparison, note_comparison, take_folder
-from clare.runner.jobs import Job, run_jobs
+from clare.runner.comparison import FILE, describe_comparison, take_folder
+from clare.runner.jobs import Job, check_processes, failures_of, run_jobs
+from clare.runner.sweep import make_point, refusals_of
 
 
 def compare_command(
@@ -31,82 +31,34 @@ def compare_command(
 ) -> list[Failure]:
     """Make all runs, print the comparison, write plots, tables and page, and return what failed."""
     check_processes(num_processes)
-    experiments, failures = plan(preset, methods, overrides, seeds)
-    root = _take_folder(console, experiments, methods, overrides, out)
-    jobs = make_jobs(preset, experiments, root, len(seeds) > 1)
-
-    def done(job: Job) -> None:
-        if is_first_rank() and num_processes == 1:
-            console.print(task_table(read_run(job.folder)))
-
-    reasons = run_jobs(console, jobs, num_processes, done)
-    failures += [
-        Failure(job.label, job.experiment.head_label, reasons[job.label]) for job in jobs if job.label in reasons
-    ]
+    labels = {METHODS.named(method).name for method in methods}
+    points = [make_point(preset, method, overrides_for(method, methods, overrides), seeds, {}) for method in methods]
+    # A method that refuses these settings fails alone if others take them.
+    failures = refusals_of(points)
+    experiments = [experiment for point in points for experiment in point.experiments]
+    check_acting(experiments)
+    name = experiments[0].name
+    comparison = describe_comparison(name, list(labels), overrides, list({each.seed for each in experiments}))
+    default = Path("runs") / name
+    root = take_folder(out, default, comparison)
+    if is_first_rank():
+        write_json(root / FILE, comparison)
+        if root not in (out, default):
+            console.print(f"{default} holds another comparison; this one is in {root}", soft_wrap=True, highlight=False)
+    # A method that was named twice has one run.
+    found = {f"{each.method_label}-{each.seed}" if len(seeds) > 1 else each.method_label: each for each in experiments}
+    jobs = [Job(label, preset, experiment, root / label) for label, experiment in found.items()]
+    reasons = run_jobs(
+        console, jobs, num_processes, lambda job: console.print(to_rich(task_sheet(read_run(job.folder))))
+    )
+    failures += failures_of(jobs, reasons)
     runs = [read_run(job.folder) for job in jobs if job.label not in reasons]
     if runs and is_first_rank():
         ranking = rank(runs)
         print_standings(console, ranking, failures)
-        page = write_report(runs, root, f"Methods compared on {experiments[0].name}", ranking, failures)
+        page = write_report(runs, root, f"Methods compared on {name}", ranking, failures)
         console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return failures
-
-
-def _take_folder(
-    console: Console,
-    experiments: Sequence[Experiment],
-    methods: Sequence[str],
-    overrides: Sequence[str],
-    out: Path | None,
-) -> Path:
-    """Find the folder of this comparison and note that it is its own."""
-    labels = {METHODS.get(method).name for method in methods}
-    seeds = {experiment.seed for experiment in experiments}
-    comparison = describe_comparison(experiments[0].name, list(labels), overrides, list(seeds))
-    default = Path("runs") / experiments[0].name
-    root = take_folder(out, default, comparison)
-    if is_first_rank():
-        note_comparison(root, comparison)
-        if root not in (out, default):
-            console.print(f"{default} holds another comparison; this one is in {root}", soft_wrap=True, highlight=False)
-    return root
-
-
-def plan(
-    preset: str, methods: list[str], overrides: list[str], seeds: Sequence[int | None]
-) -> tuple[list[Experiment], list[Failure]]:
-    """Resolve every method with every seed; a method that refuses these settings fails alone if others take them."""
-    if not methods:
-        raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
-    experiments: list[Experiment] = []
-    refusals: list[tuple[str, SettingsError]] = []
-    for method, kind in {name: METHODS.named(name) for name in methods}.items():
-        try:
-            own = overrides_for(method, methods, overrides)
-            experiments += [make_experiment(preset, method, own, seed) for seed in seeds]
-        except SettingsError as error:
-            refusals.append((kind.name, error))
-    if not experiments:
-        raise refusals[0][1]
-    check_acting(experiments)
-    return experiments, [Failure(label, "", str(error)) for label, error in refusals]
-
-
-def make_jobs(preset: str, experiments: Sequence[Experiment], root: Path, by_seed: bool) -> list[Job]:
-    """Give each run its folder; a method that was named twice has one."""
-    jobs: dict[str, Job] = {}
-    for experiment in experiments:
-        label = f"{experiment.method_label}-{experiment.seed}" if by_seed else experiment.method_label
-        jobs[label] = Job(label, preset, experiment, root / label)
-    return list(jobs.values())
-
-
-def check_processes(num_processes: int) -> None:
-    """Refuse to start processes from within one of several ranks."""
-    if num_processes > 1 and "LOCAL_RANK" in os.environ:
-        raise SettingsError(
-            f"--jobs {num_processes} starts processes of its own; leave it out or start without torchrun"
-        )
 
 
 def parse_seeds(text: str | None, seed: int | None) -> list[int | None]:

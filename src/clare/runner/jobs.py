@@ -19,14 +19,15 @@ from clare.engine.context import Silence
 from clare.engine.folder import RunFolder
 from clare.engine.ranks import is_first_rank
 from clare.engine.run import run_experiment
-from clare.errors import ClareError
+from clare.errors import ClareError, SettingsError
 from clare.locks import take
 from clare.presets.schema import Experiment
-from clare.runner.board import Board, progress_of
-from clare.runner.loggers import Together, open_loggers
-from clare.runner.progress import ProgressBars
+from clare.report.standings import Failure
+from clare.runner.loggers import open_loggers, together
+from clare.runner.progress import Board, ProgressBars, progress_of
 
 LOG = "log.txt"
+HELD = "waiting for a process that an earlier command left at it"
 SECONDS_BETWEEN_LOOKS = 0.1
 
 
@@ -56,26 +57,40 @@ class Job:
         return run.has_ended
 
 
-Done = Callable[[Job], None]
 Reasons = dict[str, str]
 """Why runs failed, by their labels."""
 
 
-def run_jobs(console: Console, jobs: Sequence[Job], num_processes: int, done: Done) -> Reasons:
-    """Make all runs that are not done, call `done` after each that ends well, and return why the others did not."""
+def failures_of(jobs: Sequence[Job], reasons: Reasons) -> list[Failure]:
+    """Return what failed, in the order of the jobs."""
+    return [Failure(job.label, job.experiment.head_label, reasons[job.label]) for job in jobs if job.label in reasons]
+
+
+def run_jobs(
+    console: Console, jobs: Sequence[Job], num_processes: int, done: Callable[[Job], None] = lambda job: None
+) -> Reasons:
+    """Make all runs that are not done, and return why some failed; of runs of this process `done` tells one by one."""
     # A folder that holds another run is told before any time is spent.
     finished = {job.label for job in jobs if job.is_done}
     if num_processes > 1:
-        return _run_processes(console, jobs, finished, num_processes, done)
+        return _run_processes(console, jobs, finished, num_processes)
     reasons: Reasons = {}
     for job in jobs:
         reason = None if job.label in finished else _run_here(console, job)
-        if reason is None:
-            done(job)
-        else:
+        if reason is not None:
             reasons[job.label] = reason
             console.print(f"{job.label} failed; the other runs go on", style="red", highlight=False)
+        elif is_first_rank():
+            done(job)
     return reasons
+
+
+def check_processes(num_processes: int) -> None:
+    """Refuse to start processes from within one of several ranks."""
+    if num_processes > 1 and "LOCAL_RANK" in os.environ:
+        raise SettingsError(
+            f"--jobs {num_processes} starts processes of its own; leave it out or start without torchrun"
+        )
 
 
 def num_processes_for(experiments: Sequence[Experiment]) -> int:
@@ -112,13 +127,16 @@ def run_with_bars(
     with ExitStack() as stack:
         listeners = open_loggers(loggers, experiment, folder, stack)
         bars = stack.enter_context(ProgressBars(console, title))
-        run_experiment(experiment, folder, Together([bars, *listeners]))
+        run_experiment(experiment, folder, together([bars, *listeners]))
 
 
 def _run_here(console: Console, job: Job) -> str | None:
     """Run a job in this process and return why it failed, if it did."""
     if (job.folder / LOG).exists():
-        _wait_for(console, job)
+        with open_log(job.folder) as log:
+            if not take(log):
+                console.print(f"{job.label}: {HELD}", highlight=False)
+                take(log, wait=True)
     return attempt(lambda: run_with_bars(console, job.experiment, job.folder, job.label), job.folder)
 
 
@@ -139,26 +157,10 @@ def attempt(run: Callable[[], None], folder: Path) -> str | None:
     return None
 
 
-def _wait_for(console: Console, job: Job) -> None:
-    """Wait until no process of an earlier command, which may have been killed alone, writes into the folder."""
-    has_said = False
-    while (log := locked_log(job.folder)) is None:
-        if not has_said:
-            console.print(f"{job.label}: waiting for a process that an earlier command left at it", highlight=False)
-        has_said = True
-        time.sleep(SECONDS_BETWEEN_LOOKS)
-    log.close()
-
-
-def locked_log(folder: Path) -> IO[bytes] | None:
-    """Open a run's log for this process or its child alone, or return nothing while another has it."""
+def open_log(folder: Path) -> IO[bytes]:
+    """Open a run's log; who takes it as a lock is alone at the run, and so is a child whose output it is."""
     folder.mkdir(parents=True, exist_ok=True)
-    log = (folder / LOG).open("ab")
-    # The lock goes over to a child whose output this is, and ends with that child even when we are killed.
-    if take(log):
-        return log
-    log.close()
-    return None
+    return (folder / LOG).open("ab")
 
 
 @dataclass(frozen=True)
@@ -171,9 +173,7 @@ class _Running:
     gpus: tuple[str, ...]
 
 
-def _run_processes(
-    console: Console, jobs: Sequence[Job], finished: set[str], num_processes: int, done: Done
-) -> Reasons:
+def _run_processes(console: Console, jobs: Sequence[Job], finished: set[str], num_processes: int) -> Reasons:
     """Keep a number of processes at work until every job has had its turn."""
     waiting = deque(job for job in jobs if job.label not in finished)
     running: list[_Running] = []
@@ -197,10 +197,7 @@ def _run_processes(
             for each in running:
                 each.process.terminate()
                 each.process.wait()
-    for job in jobs:
-        if job.label not in reasons:
-            done(job)
-    return {job.label: reasons[job.label] for job in jobs if job.label in reasons}
+    return reasons
 
 
 def _start_some(waiting: deque[Job], running: list[_Running], num_processes: int, board: Board) -> None:
@@ -209,33 +206,25 @@ def _start_some(waiting: deque[Job], running: list[_Running], num_processes: int
         if len(running) == num_processes:
             return
         job = waiting.popleft()
-        log = locked_log(job.folder)
-        if log is None:
-            board.show(job.label, "waiting for a process that an earlier command left at it")
-            waiting.append(job)
-            continue
-        with log:
+        with open_log(job.folder) as log:
+            # The lock goes over to the child and ends with it, even when we are killed.
+            if not take(log):
+                board.show(job.label, HELD)
+                waiting.append(job)
+                continue
             if job.is_done:
                 board.show(job.label, "done")
                 continue
-            gpus = _gpus_for(job, [gpu for each in running for gpu in each.gpus])
-            environment = _environment(num_processes, gpus)
-            process = subprocess.Popen(job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+            engine, taken = job.experiment.engine, [gpu for each in running for gpu in each.gpus]
+            gpus = () if engine.device == "cpu" else choose_gpus(visible_gpus(), engine.num_devices, taken)
+            # Its share of the CPU's threads, unless the user has set them.
+            share = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // num_processes))}
+            own = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+            process = subprocess.Popen(
+                job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**share, **os.environ, **own}
+            )
             running.append(_Running(job, process, log.tell(), gpus))
         board.show(job.label, "started")
-
-
-def _gpus_for(job: Job, taken: Sequence[str]) -> tuple[str, ...]:
-    """Return the GPUs of a run, none for one that computes on the CPU."""
-    engine = job.experiment.engine
-    return () if engine.device == "cpu" else choose_gpus(visible_gpus(), engine.num_devices, taken)
-
-
-def _environment(num_processes: int, gpus: Sequence[str]) -> dict[str, str]:
-    """Return the surroundings of a child: its GPUs, and its share of the CPU's threads unless the user has set them."""
-    share = max(1, (os.cpu_count() or 1) // num_processes)
-    own = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-    return {"OMP_NUM_THREADS": str(share), **os.environ, **own}
 
 
 def _reason(ended: _Running) -> str:

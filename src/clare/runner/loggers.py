@@ -4,11 +4,11 @@ import hashlib
 import importlib
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -30,30 +30,12 @@ REMOVE = "restore it from a copy, or remove its folder to log the run anew"
 WANDB_ADDRESS = "https://api.wandb.ai"
 
 
-class Sink(Protocol):
-    """Where scalars go."""
-
-    def open(self, folder: Path, name: str, settings: Mapping[str, Any]) -> None:
-        """Get ready for a run's scalars, or for the rest of them."""
-
-    def write(self, axis: str, step: int, values: Mapping[str, float]) -> None:
-        """Keep the values of one step, on the disk when this returns."""
-
-    def close(self, failed: bool) -> None:
-        """Let go."""
-
-
 class TensorBoardSink:
     """Event files for TensorBoard: one folder counts epochs, one counts tasks."""
 
     name = "tensorboard"
 
-    def __init__(self) -> None:
-        self.writers: dict[str, Any] = {}
-        self.settings: Mapping[str, Any] = {}
-
-    def open(self, folder: Path, name: str, settings: Mapping[str, Any]) -> None:
-        """Add to the run's event files."""
+    def __init__(self, folder: Path, name: str, settings: Mapping[str, Any]) -> None:
         from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
         self.settings = settings
@@ -78,18 +60,15 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """A run at Weights & Biases, or in an offline folder when WANDB_MODE=offline."""
+    """A run at Weights & Biases, or in an offline folder when WANDB_MODE=offline, begun or gone on with."""
 
     name = "wandb"
 
-    def __init__(self) -> None:
-        self.logger: Any = None
-
-    def open(self, folder: Path, name: str, settings: Mapping[str, Any]) -> None:
-        """Start the run there, or go on with it: it is known by the first line of the record."""
+    def __init__(self, folder: Path, name: str, settings: Mapping[str, Any]) -> None:
         import wandb
         from lightning.pytorch.loggers import WandbLogger
 
+        # A run that goes on is known by the first line of the record.
         first = (folder / RECORD).read_bytes().partition(b"\n")[0]
         logger = WandbLogger(
             name=name,
@@ -119,54 +98,44 @@ class WandbSink:
 
     def close(self, failed: bool) -> None:
         """Finish the run; what is still on its way is sent or written before the program ends."""
-        if self.logger is not None:
-            self.logger.experiment.finish(exit_code=int(failed))
+        self.logger.experiment.finish(exit_code=int(failed))
 
 
-class Scalars(Silence):
+Sink = TensorBoardSink | WandbSink
+"""Where scalars go: once it is made it is ready for those of a run, or for the rest of them."""
+
+
+class Scalars(Silence, ExitStack):
     """A listener that hands over loss and rate of every epoch and the figures of every task, each once."""
 
-    def __init__(self, sink: Sink, name: str, experiment: Experiment, folder: Path) -> None:
-        self.sink, self.folder, self.experiment = sink, folder, experiment
+    def __init__(self, sink_of: Callable[..., Sink], name: str, experiment: Experiment, folder: Path) -> None:
+        super().__init__()
+        self.sink_of, self.folder, self.experiment = sink_of, folder, experiment
         self.logged_path = folder / name / LOGGED
-        self.logged: dict[str, int] | None = None
+        self.sink: Sink | None = None
+        self.logged = {"epoch": 0, "task": 0}
         self.num_epochs, self.epochs_of_step = 0, 0
         self.rows: list[Sequence[float]] = []
 
-    def __enter__(self) -> "Scalars":
-        """Wait for the run to begin."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the sink if the run came so far."""
-        if self.logged is not None:
-            self.sink.close(failed=error is not None)
-
     def task(self, index: int, num_tasks: int, classes: tuple[str, ...]) -> None:
         """Open the sink before the first task of this process; the record tells what went before."""
-        if self.logged is not None:
+        if self.sink is not None:
             return
         events = list(read_events(self.folder / RECORD))
         self.num_epochs = sum(event.epochs or 0 for event in events if isinstance(event, PhaseEvent))
         experiment = self.experiment
         name = f"{experiment.name}/{experiment.method_label}-{experiment.seed}"
-        self.sink.open(self.folder, name, flatten(experiment.model_dump(mode="json")))
-        self.logged = self._logged_before()
+        sink = self.sink = self.sink_of(self.folder, name, flatten(experiment.model_dump(mode="json")))
+        self.push(lambda kind, *_: sink.close(failed=kind is not None))
+        if self.logged_path.exists():
+            known = read_object(self.logged_path, RunError, REMOVE)
+            if not all(isinstance(known.get(axis), int) for axis in self.logged):
+                raise RunError(f"{self.logged_path} does not tell how many epochs and tasks were logged; {REMOVE}")
+            self.logged = {axis: known[axis] for axis in self.logged}
         # A crash between a task's commit and its telling would leave a gap; what was told is not told again.
         for event in events:
             if isinstance(event, TaskEvent):
                 self.measured(event)
-
-    def _logged_before(self) -> dict[str, int]:
-        """Return the last epoch and the last task that were handed over before an interruption."""
-        if not self.logged_path.exists():
-            return {"epoch": 0, "task": 0}
-        known = read_object(self.logged_path, RunError, REMOVE)
-        if not all(isinstance(known.get(axis), int) for axis in ("epoch", "task")):
-            raise RunError(f"{self.logged_path} does not tell how many epochs and tasks were logged; {REMOVE}")
-        return {axis: known[axis] for axis in ("epoch", "task")}
 
     def step(self, name: str, num_epochs: int) -> None:
         """Note how many epochs the phase has."""
@@ -197,54 +166,24 @@ class Scalars(Silence):
 
     def _write(self, axis: str, step: int, values: Mapping[str, float]) -> None:
         """Hand over a step unless that was done before an interruption: done again, it has the same values."""
-        assert self.logged is not None
-        if step <= self.logged[axis]:
-            return
-        self.sink.write(axis, step, values)
-        self.logged[axis] = step
-        write_json(self.logged_path, seal(self.logged))
+        if self.sink is not None and step > self.logged[axis]:
+            self.sink.write(axis, step, values)
+            self.logged[axis] = step
+            write_json(self.logged_path, seal(self.logged))
 
 
-class Together:
-    """Several listeners as one."""
+def together(listeners: Sequence[Listener]) -> Listener:
+    """Return several listeners as one, of which each is told everything."""
+    one = Silence()
+    for name in (name for name in vars(Silence) if not name.startswith("_")):
+        setattr(one, name, partial(_tell, [getattr(each, name) for each in listeners]))
+    return one
 
-    def __init__(self, listeners: Sequence[Listener]) -> None:
-        self.listeners = listeners
 
-    def task(self, index: int, num_tasks: int, classes: tuple[str, ...]) -> None:
-        """Tell all."""
-        for listener in self.listeners:
-            listener.task(index, num_tasks, classes)
-
-    def step(self, name: str, num_epochs: int) -> None:
-        """Tell all."""
-        for listener in self.listeners:
-            listener.step(name, num_epochs)
-
-    def epoch(self, epoch: int, num_batches: int) -> None:
-        """Tell all."""
-        for listener in self.listeners:
-            listener.epoch(epoch, num_batches)
-
-    def batch(self) -> None:
-        """Tell all."""
-        for listener in self.listeners:
-            listener.batch()
-
-    def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
-        """Tell all."""
-        for listener in self.listeners:
-            listener.trained(phase, epoch, loss, rate)
-
-    def measured(self, task: TaskEvent) -> None:
-        """Tell all."""
-        for listener in self.listeners:
-            listener.measured(task)
-
-    def notice(self, text: str) -> None:
-        """Tell all."""
-        for listener in self.listeners:
-            listener.notice(text)
+def _tell(hearing: Sequence[Callable[..., None]], *words: Any) -> None:
+    """Tell all."""
+    for hear in hearing:
+        hear(*words)
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -262,8 +201,9 @@ def check_loggers(names: Sequence[str]) -> None:
 
 def open_loggers(names: Sequence[str], experiment: Experiment, folder: Path, stack: ExitStack) -> list[Listener]:
     """Return listeners for the named loggers, which the stack closes."""
-    sinks: dict[str, type[TensorBoardSink | WandbSink]] = {each.name: each for each in (TensorBoardSink, WandbSink)}
-    return [stack.enter_context(Scalars(sinks[name](), name, experiment, folder)) for name in names]
+    kinds: tuple[type[Sink], ...] = (TensorBoardSink, WandbSink)
+    sinks = [kind for name in names for kind in kinds if kind.name == name]
+    return [stack.enter_context(Scalars(sink, sink.name, experiment, folder)) for sink in sinks]
 
 
 def check_address() -> None:

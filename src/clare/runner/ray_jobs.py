@@ -8,7 +8,6 @@ import secrets
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,11 @@ from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
 from clare.files import write_text
+from clare.locks import take
 from clare.methods import METHODS
 from clare.presets.schema import Experiment
-from clare.runner.board import Board, progress_of
-from clare.runner.jobs import SECONDS_BETWEEN_LOOKS, Job, Reasons, attempt, locked_log
+from clare.runner.jobs import SECONDS_BETWEEN_LOOKS, Job, Reasons, attempt, open_log
+from clare.runner.progress import Board, progress_of
 
 SECONDS_TO_CONNECT = 5.0
 SECONDS_TO_ANSWER = 60.0
@@ -146,7 +146,7 @@ def _run_tasks(ray: Any, jobs: Sequence[Job], marker: Path, board: Board) -> Rea
     finally:
         for reference in pending:
             ray.cancel(reference, force=True)
-    return {job.label: reasons[job.label] for job in jobs if job.label in reasons}
+    return reasons
 
 
 def resources_for(experiment: Experiment, has_gpus: bool) -> dict[str, int]:
@@ -178,7 +178,8 @@ def run_task(experiment: str, folder: str, home: str, marker: str) -> str | None
             f"the machine {platform.node()} has no folder {home}; call the command in a folder that all machines share"
         )
     # Paths in settings are relative to where the user called the command, and this process runs one task alone.
-    with contextlib.chdir(home), _log_alone(Path(folder)):
+    with contextlib.chdir(home), open_log(Path(folder)) as log:
+        take(log, wait=True)
         return attempt(lambda: _run(Experiment.model_validate_json(experiment), Path(folder)), Path(folder))
 
 
@@ -186,12 +187,3 @@ def _run(experiment: Experiment, folder: Path) -> None:
     """Make one run with the method that the user named on the machine where the command was called."""
     METHODS.named(experiment.method_name)
     run_experiment(experiment, folder, Silence())
-
-
-@contextlib.contextmanager
-def _log_alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes into the folder, and keep others out."""
-    while (log := locked_log(folder)) is None:
-        time.sleep(SECONDS_BETWEEN_LOOKS)
-    with log:
-        yield

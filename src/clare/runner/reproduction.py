@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,29 +35,15 @@ from clare.paper.tables import conditions, failures, sheets, write_results
 from clare.presets.load import with_backbone
 from clare.report.record import read_run
 from clare.report.tables import Sheet, to_markdown, to_rich
-from clare.runner.compare import check_processes, parse_seeds
-from clare.runner.jobs import Job, run_jobs
+from clare.runner.compare import parse_seeds
+from clare.runner.jobs import Job, check_processes, run_jobs
 
 Reasons = Mapping[Path, str]
 """Why runs failed, by their folders."""
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What the user typed."""
-
-    experiment: str
-    presets: Sequence[str] | None
-    backbone: str | None
-    seeds: str | None
-    overrides: Sequence[str]
-    out: Path
-
-
-def reproduce_command(console: Console, wish: Wish, num_processes: int, only_plan: bool) -> list[str]:
+def reproduce_command(console: Console, request: Request, num_processes: int, only_plan: bool) -> list[str]:
     """Plan, run and write an experiment, and return what failed."""
-    check_processes(num_processes)
-    request = _request(wish, num_processes)
     bases = {preset: request.base(preset) for preset in request.presets}
     extents, remarks = expect_all(bases) if only_plan else (count_all(bases), [])
     trials = plan_trials(request, extents)
@@ -78,35 +63,38 @@ def reproduce_command(console: Console, wish: Wish, num_processes: int, only_pla
         console.print(to_rich(sheet))
     for line in conditions(results):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
-    pictures = figure1.write_figures(results, wish.out) if results.study.kind == "figure" else []
+    pictures = figure1.write_figures(results, request.root) if results.study.kind == "figure" else []
     said = figure1.sentences(results) if results.study.kind == "figure" else []
     parts = [*(to_markdown(sheet).rstrip() for sheet in extra), *pictures, *said]
-    page = write_results(results, wish.out, parts, more)
+    page = write_results(results, request.root, parts, more)
     console.print(f"table: {page}", soft_wrap=True, highlight=False)
     return failures(results)
 
 
-def _request(wish: Wish, num_processes: int) -> Request:
+def request_of(
+    experiment: str,
+    presets: Sequence[str] | None,
+    backbone: str | None,
+    seeds: str | None,
+    overrides: Sequence[str],
+    out: Path,
+    num_processes: int,
+) -> Request:
     """Resolve what the user typed."""
-    study = find_study(wish.experiment)
+    check_processes(num_processes)
+    study = find_study(experiment)
     if study.kind == "efficiency" and num_processes > 1:
         raise SettingsError(
             f"{study.name} compares times, which runs side by side would spoil, and --jobs got {num_processes}; "
             "leave it out"
         )
-    if wish.out.exists() and not wish.out.is_dir():
-        raise SettingsError(f"--out got {wish.out}, which is a file and cannot hold tables and runs; choose a folder")
-    names = study.presets if wish.presets is None else parse_presets(wish.presets)
-    presets = [with_backbone(name, wish.backbone) for name in names]
-    return make_request(study, presets, parse_seeds(wish.seeds, None), wish.overrides, wish.out)
-
-
-def parse_presets(words: Sequence[str]) -> list[str]:
-    """Read `--preset A,B --preset C`."""
-    names = [name.strip() for word in words for name in word.split(",") if name.strip()]
-    if not names:
-        raise SettingsError(f"--preset got '{words[0]}', which names no preset; leave it out for the paper's own")
-    return names
+    if out.exists() and not out.is_dir():
+        raise SettingsError(f"--out got {out}, which is a file and cannot hold tables and runs; choose a folder")
+    given = [name.strip() for word in presets or () for name in word.split(",") if name.strip()]
+    if presets and not given:
+        raise SettingsError(f"--preset got '{presets[0]}', which names no preset; leave it out for the paper's own")
+    layered = [with_backbone(name, backbone) for name in given or study.presets]
+    return make_request(study, layered, parse_seeds(seeds, None), overrides, out)
 
 
 def show_plan(
@@ -118,7 +106,13 @@ def show_plan(
     estimator: Estimator,
 ) -> None:
     """Say which runs there are, which are done, and how long the others will take on this device."""
-    settled = {place: _settled(by_choice) for place, by_choice in trials.items()}
+    # What is chosen is known once all trials are done.
+    settled = {
+        place: choose(score_trials(by_choice, score_of))
+        if all(as_job(run).is_done for runs in by_choice.values() for run in runs)
+        else None
+        for place, by_choice in trials.items()
+    }
     # A run whose settings are yet to be chosen is planned with the first of the choices.
     guesses = {place: settled[place] or next(iter(by_choice)) for place, by_choice in trials.items()}
     planned = plan_runs(request, extents, guesses)
@@ -136,13 +130,6 @@ def show_plan(
     console.print(plan_words(entries, done, seconds, num_processes), soft_wrap=True, highlight=False)
 
 
-def _settled(by_choice: Mapping[str, Sequence[Run]]) -> str | None:
-    """Return what is chosen when all trials are done, and nothing before."""
-    if not all(as_job(run).is_done for runs in by_choice.values() for run in runs):
-        return None
-    return choose(score_trials(by_choice, score_of))
-
-
 def score_of(run: Run) -> Score:
     """Return what a finished run reached on validation images."""
     figures = summarise(read_run(run.folder))
@@ -154,14 +141,10 @@ def _estimates(
 ) -> dict[Path, float | None]:
     """Estimate every run that is not done: as long as a finished one of its method and preset took, or by measuring."""
     runs = unique([run for entry in entries for run in entry.runs])
-    known: dict[tuple[str, str], float] = {}
-    for run in runs:
-        if run.folder in done:
-            known[run.preset, run.experiment.method_name] = summarise(read_run(run.folder))["seconds"]
+    finished = [run for run in runs if run.folder in done]
+    known = {(run.preset, run.experiment.method_name): summarise(read_run(run.folder))["seconds"] for run in finished}
     seconds: dict[Path, float | None] = {}
-    for run in runs:
-        if run.folder in done:
-            continue
+    for run in (run for run in runs if run.folder not in done):
         seconds[run.folder] = known.get((run.preset, run.experiment.method_name))
         # Several ranks cannot measure what one of them does alone.
         if seconds[run.folder] is None and "LOCAL_RANK" not in os.environ:
@@ -177,7 +160,7 @@ def as_job(run: Run) -> Job:
 def run_all(console: Console, runs: Sequence[Run], num_processes: int) -> dict[Path, str]:
     """Make all runs that are not done, each once, and return why some failed."""
     jobs = [as_job(run) for run in unique(runs)]
-    reasons = run_jobs(console, jobs, num_processes, lambda job: None)
+    reasons = run_jobs(console, jobs, num_processes)
     return {job.folder: reasons[job.label] for job in jobs if job.label in reasons}
 
 

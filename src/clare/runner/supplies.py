@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 from rich.console import Console
@@ -38,15 +37,9 @@ class Supply:
 
 
 def data_command(
-    console: Console,
-    errors: Console,
-    preset: str,
-    method: str | None,
-    backbone: str | None,
-    overrides: list[str],
-    fetch: bool,
-) -> bool:
-    """Print what the preset needs and how that stands, after fetching if asked; return whether all of it is ready."""
+    console: Console, preset: str, method: str | None, backbone: str | None, overrides: list[str], fetch: bool
+) -> tuple[list[str], bool]:
+    """Print what a preset needs and how that stands; return what went wrong in fetching and whether all is ready."""
     name = with_backbone(preset, backbone)
     setup = make_setup(name, overrides)
     if method is not None:
@@ -59,26 +52,15 @@ def data_command(
     problems = _fetch_missing(console, setup.data, setup.backbone) if fetch else []
     chosen = [] if method is None else ["--method", method]
     words = [*chosen, *(word for text in overrides for word in ("--set", text))]
-    command = shlex.join(["clare", "data", name, *words])
-    command += " --fetch"
+    command = shlex.join(["clare", "data", name, *words, "--fetch"])
     supplies = [data_supply(setup.data, command), weights_supply(setup.backbone, command)]
     title = f"[bold]{escape(setup.name)}[/]: {escape(setup.description)}"
     console.print(title, highlight=False, soft_wrap=True)
     for supply in supplies:
-        _print(console, supply)
-    for problem in problems:
-        errors.print(f"[bold red]error:[/] {escape(problem)}", soft_wrap=True, highlight=False)
-    return not problems and all(supply.state == "ready" for supply in supplies)
-
-
-def _print(console: Console, supply: Supply) -> None:
-    """Print one supply."""
-    colour = COLOURS[supply.state]
-    lines = [f"[{colour}]{supply.state:<7}[/] {escape(supply.what)}"]
-    lines += [f"        {escape(detail)}" for detail in supply.details]
-    lines += [f"        → {escape(supply.remedy)}"] if supply.remedy else []
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+        more = [*supply.details, *([f"→ {supply.remedy}"] if supply.remedy else [])]
+        lines = [f"[{COLOURS[supply.state]}]{supply.state:<7}[/] {escape(supply.what)}", *map(escape, more)]
+        console.print("\n        ".join(lines), highlight=False, soft_wrap=True)
+    return problems, all(supply.state == "ready" for supply in supplies)
 
 
 def data_supply(settings: DataSettings, command: str) -> Supply:
@@ -126,13 +108,9 @@ def _origin(settings: DataSettings, facts: Facts | None) -> list[str]:
 
 def _expected(facts: Facts) -> str:
     """Say what a data set holds, as far as that is known."""
-    numbers = [
-        (facts.num_classes, "classes"),
-        (facts.num_train, "training images"),
-        (facts.num_test, "test images"),
-        (facts.num_images, "images in all"),
-    ]
-    known = [f"{number:,} {what}" for number, what in numbers if number is not None]
+    numbers = (facts.num_classes, facts.num_train, facts.num_test, facts.num_images)
+    kinds = ("classes", "training images", "test images", "images in all")
+    known = [f"{number:,} {what}" for number, what in zip(numbers, kinds, strict=True) if number is not None]
     return ", ".join(known) + (" (as quoted)" if facts.is_quoted else "") if known else "not known"
 
 
@@ -176,30 +154,27 @@ def weights_supply(settings: BackboneSettings, command: str) -> Supply:
 
 
 def _fetch_missing(console: Console, data: DataSettings, backbone: BackboneSettings) -> list[str]:
-    """Fetch what is not here, the weights first, and return what went wrong, a sentence each."""
-    problems = []
-    for fetch in (partial(_fetch_weights, backbone), partial(_fetch_data, console, data)):
-        try:
-            fetch()
-        except ClareError as error:
-            problems.append(str(error))
+    """Fetch what has a source and is not here, the weights first, and return what went wrong, a sentence each."""
+    problems: list[str] = []
+    with _noting(problems):
+        weights = find_weights(backbone)
+        if weights.hub is not None and not weights.are_here:
+            fetch_weights(weights.hub)
+    with _noting(problems):
+        facts = CATALOGUE.get(data.dataset)
+        if facts is not None and take_inventory(data) is None:
+            with _bars(console) as progress:
+                Fetcher(progress).fetch(data, facts)
     return problems
 
 
-def _fetch_weights(settings: BackboneSettings) -> None:
-    """Bring a backbone's weights to the Hub's cache if they are on the Hub and not here."""
-    weights = find_weights(settings)
-    if weights.hub is None or weights.are_here:
-        return
-    fetch_weights(weights.hub)
-
-
-def _fetch_data(console: Console, settings: DataSettings) -> None:
-    """Bring a data set to its folder if it has a name and nothing of it is here."""
-    facts = CATALOGUE.get(settings.dataset)
-    if facts is not None and take_inventory(settings) is None:
-        with _bars(console) as progress:
-            Fetcher(progress).fetch(settings, facts)
+@contextmanager
+def _noting(problems: list[str]) -> Iterator[None]:
+    """Go on after an error, which is noted."""
+    try:
+        yield
+    except ClareError as error:
+        problems.append(str(error))
 
 
 @contextmanager

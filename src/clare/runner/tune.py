@@ -1,46 +1,184 @@
-"""`clare tune`: the same number of trials for every method, on validation images alone."""
+"""`clare tune`: the same number of trials for every method, on validation images alone, towards the best so far."""
 
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from rich.console import Console
 
 from clare.data.stream import StreamSettings, task_sizes
 from clare.engine.ranks import is_first_rank
-from clare.errors import SettingsError
+from clare.errors import SettingsError, nearest
 from clare.files import write_json, write_text
 from clare.methods import METHODS
+from clare.methods.base import Method
+from clare.methods.protocols import FACTORS, Tunable
 from clare.metrics.summary import summarise
 from clare.presets.load import layers_of, make_experiment, parse_override
+from clare.presets.schema import Experiment
 from clare.presets.write import table_lines
-from clare.report.record import read_run
-from clare.report.tables import Sheet, percent, to_rich
-from clare.runner.compare import check_processes
-from clare.runner.jobs import Job, Reasons, run_jobs
-from clare.runner.trials import Grid, Score, Trial, edge_of, make_grid, next_trials, round_sizes
+from clare.report.record import RunRecord, read_run
+from clare.report.tables import Sheet, is_number, percent, to_rich
+from clare.runner.jobs import Job, check_processes, run_jobs
+from clare.seeds import derive_seed
+
+FIRST_ROUND, ROUND = 3, 2
+"""Trials before the first look at results, and between later looks: a value and its neighbours, then two more."""
+
+Point = tuple[Any, ...]
+"""A value for each setting that is tuned."""
+Score = tuple[float, float]
+"""What the best trial has most of."""
+
+
+class Trial(NamedTuple):
+    """Some settings of a method, under dotted keys, and the experiment that they make."""
+
+    settings: dict[str, Any]
+    experiment: Experiment
+
+    @property
+    def point(self) -> Point:
+        """The values alone."""
+        return tuple(self.settings.values())
+
+    @property
+    def label(self) -> str:
+        """The method and its settings, fit for the name of a folder."""
+        words = [f"{key}={value}" for key, value in self.settings.items()]
+        return "-".join([self.experiment.method_label, *words]).replace("/", "_")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All settings that can be tried for a method: values for each dotted key, and in which order ties are broken."""
+
+    preset: str
+    method: str
+    overrides: tuple[str, ...]
+    seed: int | None
+    axes: dict[str, list[Any]]
+    start: Point
+    points: list[Point]
+
+    def distance(self, one: Point, other: Point) -> int:
+        """Return the most steps between two points on any axis; between words it is one step."""
+        steps = [
+            abs(values.index(here) - values.index(there)) if is_number(here) else int(here != there)
+            for values, here, there in zip(self.axes.values(), one, other, strict=True)
+        ]
+        return max(steps, default=0)
+
+    def trials(self, points: Iterable[Point]) -> Iterator[Trial]:
+        """Yield the trials at these points, but for those that the method refuses."""
+        for point in points:
+            settings = dict(zip(self.axes, point, strict=True))
+            words = [
+                f"method.{key}={str(value).lower() if isinstance(value, bool) else value}"
+                for key, value in settings.items()
+            ]
+            with suppress(SettingsError):
+                yield Trial(settings, make_experiment(self.preset, self.method, [*self.overrides, *words], self.seed))
+
+
+def make_grid(preset: str, method: str, overrides: Sequence[str], seed: int | None) -> Grid:
+    """Return the grid around the preset's own settings; ties are broken by chance, the same for the same seed."""
+    experiment = make_experiment(preset, method, overrides, seed)
+    kind = METHODS.get(method)
+    starts = {key: _value_at(kind, experiment, key) for key in tunable_of(kind)}
+    axes = {key: values_of(starts[key], listed, key) for key, listed in tunable_of(kind).items()}
+    points = list(itertools.product(*axes.values()))
+    random = np.random.RandomState(derive_seed(experiment.seed, kind.name, "trials") % 2**32)
+    shuffled = [points[place] for place in random.permutation(len(points))]
+    return Grid(preset, method, tuple(overrides), seed, axes, tuple(starts.values()), shuffled)
+
+
+def round_sizes(num_trials: int) -> Iterator[int]:
+    """Yield how many trials are made before their results are looked at; fewer trials begin as more do."""
+    size = FIRST_ROUND
+    while num_trials > 0:
+        yield min(size, num_trials)
+        num_trials, size = num_trials - size, ROUND
+
+
+def next_trials(grid: Grid, scores: Mapping[Point, Score], num: int) -> list[Trial]:
+    """Return the settings not tried yet that are nearest to the best so far, at first to the preset's own."""
+    best = max(scores, key=lambda point: scores[point]) if scores else grid.start
+    untried = sorted(
+        (point for point in grid.points if point not in scores), key=lambda point: grid.distance(point, best)
+    )
+    return list(itertools.islice(grid.trials(untried), num))
+
+
+def edge_of(value: Any, tried: Sequence[Any]) -> str:
+    """Say where a number is the last on its side of those that were tried, so that one beyond might be better still."""
+    if not is_number(value) or len(set(tried)) < 2:
+        return ""
+    return {max(tried): "highest tried", min(tried): "lowest tried"}.get(value, "")
+
+
+def values_of(start: Any, listed: Sequence[Any], key: str) -> list[Any]:
+    """Return the preset's value and the others to try: numbers are factors on it, in order; all else is a value."""
+    if not is_number(start):
+        return [start, *(value for value in listed if value != start)]
+    if not all(isinstance(value, int | float) and value > 0 for value in listed):
+        raise SettingsError(f"`tunable` lists {listed} for the number '{key}'; list factors above 0")
+    near = [round(start * factor) if isinstance(start, int) else float(f"{start * factor:.6g}") for factor in listed]
+    return sorted({start, *near})
+
+
+def tunable_of(kind: type[Method]) -> dict[str, tuple[Any, ...]]:
+    """Return what is to be tried of a method; one without a learning rate that lists nothing has nothing to try."""
+    if issubclass(kind, Tunable):
+        return kind.tunable
+    return {"learning_rate": FACTORS} if "learning_rate" in kind.settings_type.model_fields else {}
+
+
+def _value_at(kind: type[Method], experiment: Experiment, key: str) -> Any:
+    """Return the value of a method's setting by its dotted key."""
+    try:
+        return reduce(lambda values, part: values[part], key.split("."), experiment.method)
+    except (KeyError, TypeError):
+        known = nearest(key, kind.settings_type.model_fields)
+        raise SettingsError(
+            f"the method '{kind.name}' lists '{key}' in `tunable`, but has no such setting{known}"
+        ) from None
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one trial reached on the validation images, or why it failed."""
+    """A trial with its run, once it came to its end, or why it failed."""
 
     method: str
     trial: Trial
-    average_accuracy: float | None
-    final_accuracy: float | None
-    seconds: float
+    run: RunRecord | None
     error: str | None
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """What it reached on the validation images."""
+        return {} if self.run is None else dict(summarise(self.run))
 
     @property
     def score(self) -> Score:
         """What the best trial has most of."""
-        if self.final_accuracy is None or self.average_accuracy is None:
-            return -math.inf, -math.inf
-        return self.final_accuracy, self.average_accuracy
+        final, average = (self.figures.get(name) for name in ("final_accuracy", "average_accuracy"))
+        return (-math.inf, -math.inf) if final is None or average is None else (final, average)
+
+    def as_json(self) -> dict[str, Any]:
+        """Settings and scores."""
+        entry = {"method": self.method, "settings": self.trial.settings}
+        if self.error:
+            return {**entry, "error": self.error}
+        scores = {name: self.figures[name] for name in ("average_accuracy", "final_accuracy")}
+        return {**entry, **scores, "seconds": round(self.figures["seconds"], 1)}
 
 
 def tune_command(
@@ -56,8 +194,6 @@ def tune_command(
 ) -> list[str]:
     """Run all trials, write `tune.json` and a preset with the best settings, and return which methods have none."""
     check_processes(num_processes)
-    if not methods:
-        raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
     for method in methods:
         METHODS.named(method)
     words = validation_overrides(preset, methods[0], overrides, num_tasks)
@@ -76,11 +212,29 @@ def tune_command(
         if len(found) < num_trials:
             console.print(f"{method}: {len(found)} of {num_trials} trials, there is no more to try", highlight=False)
         console.print(to_rich(_sheet(method, found, best.get(method))))
-        for line in _edges(found, best.get(method)):
-            console.print(f"{method}: {line}", soft_wrap=True, highlight=False)
-    _write_trials(root / "tune.json", preset, overrides, num_tasks, results, best)
+        for key, value in best[method].trial.settings.items() if method in best else ():
+            edge = edge_of(value, [result.trial.settings[key] for result in found])
+            if edge:
+                said = f"the best {key}, {value}, is the {edge}; more --trials may find a better one beyond it"
+                console.print(f"{method}: {said}", soft_wrap=True, highlight=False)
+    chosen = {method: result.trial.settings for method, result in best.items()}
+    environments = [result.run.environment for result in best.values() if result.run is not None]
+    write_json(
+        root / "tune.json",
+        {
+            "preset": preset,
+            "seed": results[methods[0]][0].trial.experiment.seed,
+            "evaluate_on": "validation",
+            "chosen_by": "final_accuracy",
+            "overrides": overrides,
+            "num_tasks": num_tasks,
+            "environment": dict(environments[0]) if environments else None,
+            "trials": [result.as_json() for found in results.values() for result in found],
+            "chosen": chosen,
+        },
+    )
     path = root / f"{name}-tuned.toml"
-    write_text(path, tuned_preset(preset, {method: result.trial.settings for method, result in best.items()}))
+    write_text(path, tuned_preset(preset, chosen))
     console.print(f"tuned preset: {path}", soft_wrap=True, highlight=False)
     lost = [method for method in methods if method not in best]
     return [f"no trial of {method} came to its end: {results[method][0].error}" for method in lost]
@@ -92,18 +246,15 @@ def _search(
     """Make the trials of all methods round by round, each round about the best of those before."""
     results: dict[str, list[Result]] = {method: [] for method in grids}
     for size in round_sizes(num_trials):
-        drawn = {
-            method: next_trials(grid, {result.trial.point: result.score for result in results[method]}, size)
-            for method, grid in grids.items()
-        }
-        jobs = [
-            Job(trial.label, preset, trial.experiment, root / "trials" / trial.label)
-            for trials in drawn.values()
-            for trial in trials
-        ]
-        reasons = run_jobs(console, jobs, num_processes, lambda job: None)
-        for method, trials in drawn.items():
-            results[method] += [_result(method, trial, root, reasons) for trial in trials]
+        trials: list[tuple[str, Trial]] = []
+        for method, grid in grids.items():
+            scores = {result.trial.point: result.score for result in results[method]}
+            trials += [(method, trial) for trial in next_trials(grid, scores, size)]
+        jobs = [Job(trial.label, preset, trial.experiment, root / "trials" / trial.label) for _, trial in trials]
+        reasons = run_jobs(console, jobs, num_processes)
+        for (method, trial), job in zip(trials, jobs, strict=True):
+            error = reasons.get(job.label)
+            results[method].append(Result(method, trial, None if error else read_run(job.folder), error))
     return results
 
 
@@ -136,74 +287,19 @@ def num_classes_of(stream: StreamSettings, num_tasks: int) -> int:
     return min(num_classes, stream.num_classes)
 
 
-def _result(method: str, trial: Trial, root: Path, reasons: Reasons) -> Result:
-    """Read what a trial reached."""
-    if trial.label in reasons:
-        return Result(method, trial, None, None, 0.0, reasons[trial.label])
-    figures = summarise(read_run(root / "trials" / trial.label))
-    return Result(method, trial, figures["average_accuracy"], figures["final_accuracy"], figures["seconds"], error=None)
-
-
 def _sheet(method: str, results: Sequence[Result], best: Result | None) -> Sheet:
     """The trials of one method, the best first."""
     ranked = sorted(results, key=lambda result: result.score, reverse=True)
     rows = tuple(
         (
             ", ".join(f"{key} {value}" for key, value in result.trial.settings.items()) or "nothing to tune",
-            percent(result.average_accuracy),
-            "failed" if result.error else percent(result.final_accuracy),
+            percent(result.figures.get("average_accuracy")),
+            "failed" if result.error else percent(result.figures["final_accuracy"]),
         )
         for result in ranked
     )
     marked = frozenset(index for index, result in enumerate(ranked) if result is best)
     return Sheet(f"{method}: trials on validation images, in percent", ("Settings", "Average", "Final"), rows, marked)
-
-
-def _edges(results: Sequence[Result], best: Result | None) -> list[str]:
-    """Say which of the best settings lie at the end of what was tried."""
-    if best is None:
-        return []
-    tried = [result.trial.settings for result in results]
-    edges = {key: edge_of(value, [each[key] for each in tried]) for key, value in best.trial.settings.items()}
-    return [
-        f"the best {key}, {best.trial.settings[key]}, is the {edge}; more --trials may find a better one beyond it"
-        for key, edge in edges.items()
-        if edge
-    ]
-
-
-def _write_trials(
-    path: Path,
-    preset: str,
-    overrides: Sequence[str],
-    num_tasks: int | None,
-    results: Mapping[str, Sequence[Result]],
-    best: Mapping[str, Result],
-) -> None:
-    """Write all trials with their settings and scores, and which were chosen."""
-    trials = []
-    for result in (result for found in results.values() for result in found):
-        entry: dict[str, Any] = {"method": result.method, "settings": result.trial.settings}
-        if result.error:
-            trials.append({**entry, "error": result.error})
-            continue
-        scores = {"average_accuracy": result.average_accuracy, "final_accuracy": result.final_accuracy}
-        trials.append({**entry, **scores, "seconds": round(result.seconds, 1)})
-    finished = [path.parent / "trials" / result.trial.label for result in best.values()]
-    write_json(
-        path,
-        {
-            "preset": preset,
-            "seed": next(iter(results.values()))[0].trial.experiment.seed,
-            "evaluate_on": "validation",
-            "chosen_by": "final_accuracy",
-            "overrides": list(overrides),
-            "num_tasks": num_tasks,
-            "environment": dict(read_run(finished[0]).environment) if finished else None,
-            "trials": trials,
-            "chosen": {method: result.trial.settings for method, result in best.items()},
-        },
-    )
 
 
 def tuned_preset(preset: str, chosen: Mapping[str, Mapping[str, Any]]) -> str:

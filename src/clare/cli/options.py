@@ -1,0 +1,64 @@
+"""What several commands say alike: the groups of the help, and the options that they share."""
+
+from functools import reduce
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from clare.errors import SettingsError
+
+OWN = "Your own pictures"
+EXPERIMENTS = "Experiments"
+PAPER = "The paper"
+MACHINE = "This machine"
+
+BACKBONE = "a name (see `clare presets`), a timm name, a weights file, or the path of a TOML file"
+
+Preset = Annotated[str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")]
+Backbone = Annotated[str | None, typer.Option(help=f"Lay a backbone over the preset: {BACKBONE}.")]
+Runs = Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold runs.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as method.sparsity=0.9; repeatable."),
+]
+Methods = Annotated[
+    str, typer.Option(help="Methods, separated by commas: names (see `clare methods`) or path/to/file.py:Class.")
+]
+Jobs = Annotated[
+    int, typer.Option(min=1, help="Runs at a time, each in a process of its own with its share of the CPU threads.")
+]
+Seed = Annotated[
+    int | None, typer.Option(help="Seed of the class order and of every draw; the preset's when left out.")
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and count them.")]
+Model = Annotated[Path, typer.Argument(help="The model folder.", show_default=False)]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
+OwnMethod = Annotated[
+    str | None,
+    typer.Option("--method", help="The model's method, needed where it is path/to/file.py:Class, which then runs."),
+]
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Give up when another process is teaching the model, instead of waiting.")
+]
+
+
+def overrides_of(set_: list[str] | None, skip_bad_images: bool) -> list[str]:
+    """Return all overrides as the user could have written them with --set."""
+    return [*(set_ or []), *(["data.skip_bad_images=true"] if skip_bad_images else [])]
+
+
+def names_in(methods: str) -> list[str]:
+    """Read the methods between commas, each once."""
+    names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
+    if not names:
+        raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
+    return names
+
+
+def values_of(overrides: list[str]) -> dict[str, Any]:
+    """Return what several KEY=VALUE say together."""
+    from clare.presets.load import parse_override
+    from clare.settings import merge
+
+    return reduce(merge, map(parse_override, overrides), {})
