@@ -134,13 +134,13 @@ CATALOGUE: dict[str, Facts] = {
         "made with the permission of the author of OmniBenchmark, which is under CC BY-NC-ND 4.0",
         num_classes=1_000,
         num_train=168_718,
+        num_images=190_000,
         is_quoted=True,
         archive=Archive(
             "omnibenchmark1k.tar.gz",
             "https://huggingface.co/datasets/LMMM2025/OmniBenchmark-1K",
             hub=HubFile("LMMM2025/OmniBenchmark-1K", "omnibenchmark1k.tar.gz", is_dataset=True),
         ),
-        remark="its authors give 190,000 images in all",
     ),
     "vtab": Facts(
         "VTAB (a subset)",
