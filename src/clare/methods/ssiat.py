@@ -13,7 +13,6 @@ from torch import Tensor
 
 from clare.heads.alignment import margin_logits
 from clare.heads.drift import kernel_moves
-from clare.heads.kinds import AnyHead
 from clare.heads.realigned import RealignedSettings
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
 from clare.methods.base import register
@@ -24,11 +23,9 @@ from clare.steps import Collect, Group, Learning, Solve, TaskInfo, answered
 class SsiatSettings(AdaptedSettings):
     """The authors' hyper-parameters on CIFAR-100 and ImageNet-R."""
 
-    head: AnyHead = Field(RealignedSettings(), description="The classifier.")
+    defaults: ClassVar[Any] = {"head": RealignedSettings(), "batch_size": 48, "learning_rate": 0.01}
     first_epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training the first task.")
     epochs: int = Field(10, ge=1, le=10_000, description="Epochs of training a later task.")
-    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
     margin: float = Field(
         0.0, ge=0, le=2, description="What the cosine of an image's own class must be larger by, in the loss."
     )
