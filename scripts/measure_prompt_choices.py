@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from clare.backbones.vit import load_backbone
-from clare.data.stream import Stream, make_stream
+from clare.data.stream import make_stream
 from clare.engine.context import Context, Silence
 from clare.engine.passes import run_collect
 from clare.engine.run import environment, load_data, make_transforms, start_ranks
@@ -72,22 +72,19 @@ def measure(run: RunRecord) -> dict[str, Any]:
     experiment = Experiment.model_validate(json.loads((run.folder / "preset.json").read_bytes()))
     ranks, backbone = start_ranks(experiment.engine), load_backbone(experiment.backbone)
     context = Context(ranks, make_transforms(experiment, backbone), experiment.engine, experiment.seed, Silence())
-    stream: Stream = make_stream(load_data(experiment, backbone, context), experiment.stream, experiment.seed)
+    stream = make_stream(load_data(experiment, backbone, context), experiment.stream, experiment.seed)
     fresh = METHODS.get(run.method)(backbone, experiment.method_settings(), experiment.seed)
     prepare(fresh, len(stream.tasks), max(len(task.classes) for task in stream.tasks))
     method.to(ranks.device).eval()
     fresh.to(ranks.device)
-    parts = [
-        run_collect(context, method, Collect("queries", method.queries), task.test, Place(task.index, 0))["values"]
-        for task in stream.tasks
-    ]
-    tasks = torch.cat([torch.full((len(part),), index) for index, part in enumerate(parts)]).to(ranks.device)
+    queries = run_collect(context, method, Collect("queries", method.queries), stream.test, Place(0, 0))
+    tasks = stream.task_of_class.to(ranks.device)[queries["labels"].to(ranks.device)]
     assert isinstance(fresh, L2p | DualPrompt)
     return {
         "command": reproduce_command(run),
         "seed": experiment.seed,
         "seen_accuracy": [round(task.seen, 4) for task in run.tasks],
-        **figures_of(method, fresh, torch.cat(parts), tasks),
+        **figures_of(method, fresh, queries["values"], tasks),
         "settings": experiment.method,
         "environment": environment(ranks),
     }
