@@ -16,7 +16,7 @@ from clare.heads.alignment import margin_logits
 from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.realigned import RealignedHead, RealignedSettings
 from clare.heads.trained import TrainedSettings
-from clare.methods._shared.recipe import RecipeMethod, SgdSettings
+from clare.methods._shared.recipe import MarginSettings, RecipeMethod
 from clare.methods.base import bare_features, register
 from clare.methods.protocols import HasStructure, HasTinySettings, PassesSeveralTimes
 from clare.seeds import generator_at
@@ -32,16 +32,13 @@ MAX_TASKS = 60
 """Tasks up to which an image is asked about each of them."""
 
 
-class CareSettings(SgdSettings):
+class CareSettings(MarginSettings):
     """The authors' hyper-parameters on CIFAR-100."""
 
     defaults: ClassVar[Any] = {"batch_size": 64, "learning_rate": 0.05}
     head: RealignedSettings | TrainedSettings | PrototypeAfterTraining = Field(CARE_HEAD, description="The classifier.")
     experts: ExpertSettings = Field(ExpertSettings(), description="The experts of every block.")
     epochs: int = Field(60, ge=1, le=10_000, description="Epochs of training a task, of a later one in two halves.")
-    margin: float = Field(
-        0.0, ge=0, le=2, description="What the cosine of an image's own class must be larger by, in the loss."
-    )
     iterative: bool = Field(
         True, description=f"Ask about each of up to {MAX_TASKS} tasks as well, and add what the surest one says."
     )

@@ -7,15 +7,13 @@ import math
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
-from clare.heads.alignment import margin_logits
 from clare.heads.kinds import AnyHead
 from clare.heads.trained import TrainedSettings
-from clare.methods._shared.recipe import RecipeMethod, SgdSettings
+from clare.methods._shared.recipe import MarginMethod, MarginSettings
 from clare.methods.base import bare_features, register
 from clare.methods.protocols import HasTinySettings
 from clare.steps import Agreement, Group, Learning, Pass, Solve, TaskInfo
@@ -25,15 +23,12 @@ SHARED_SHARE, OWN_SHARE = 0.25, 0.5
 """Factors on the two updates."""
 
 
-class LodaSettings(SgdSettings):
+class LodaSettings(MarginSettings):
     """The authors' hyper-parameters on CIFAR-100."""
 
     defaults: ClassVar[Any] = {"batch_size": 48, "learning_rate": 0.005}
     head: AnyHead = Field(TrainedSettings(), description="The classifier.")
     rank: int = Field(32, ge=1, le=4096, description="Rank of each of the two updates.")
-    margin: float = Field(
-        0.0, ge=0, le=2, description="What the cosine of an image's own class must be larger by, in the loss."
-    )
     reach: float = Field(
         0.3,
         ge=0,
@@ -50,7 +45,7 @@ class LodaSettings(SgdSettings):
 
 
 @register
-class Loda(RecipeMethod, HasTinySettings):
+class Loda(MarginMethod, HasTinySettings):
     """Two low-rank updates of all projections to queries, keys and values, merged after every task."""
 
     name = "loda"
@@ -100,12 +95,6 @@ class Loda(RecipeMethod, HasTinySettings):
         after = yield self._moments("inputs after")
         self.moments.add_(moment_of(after))
         yield from self.head.finish(len(task.classes))
-
-    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return each sample's cross-entropy over the task's classes, with the margin taken off the true cosine."""
-        margin = self.settings.margin * self.head.block_scale
-        logits = margin_logits(self.head.block_logits(self.features(images)), labels, margin)
-        return F.cross_entropy(logits, labels, reduction="none")
 
     def _moments(self, name: str) -> Pass:
         """Ask for the second moments of the inputs of every block's projection, augmented as in training."""

@@ -80,6 +80,10 @@ class Results:
         """The same difference between the rows that the paper prints."""
         return difference(printed(cell.published, metric), printed(self.reference(cell).published, metric))
 
+    def delta_to_paper(self, cell: Cell, metric: Metric) -> float | None:
+        """How far our difference to the reference row is above the paper's."""
+        return difference(self.delta(cell, metric), self.paper_delta(cell, metric))
+
     def to_paper(self, cell: Cell, metric: Metric) -> float | None:
         """How far our number is above the paper's, where both are of the same data and backbone."""
         if not self.setting(cell.preset).is_paper:

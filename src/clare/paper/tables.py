@@ -57,11 +57,12 @@ def preset_sheet(results: Results, setting: Setting) -> Sheet:
         columns += [
             ("paper ", lambda cell, metric: _printed(cell.published, metric)),
             ("paper Δ ", lambda cell, metric: signed(results.paper_delta(cell, metric))),
-            (
-                "to paper " if setting.is_paper else "Δ to paper's Δ ",
-                lambda cell, metric: signed(_beside_paper(results, cell, metric, setting)),
-            ),
         ]
+        # Of another backbone only differences between rows can be set beside each other.
+        beside, what = (
+            (results.to_paper, "to paper ") if setting.is_paper else (results.delta_to_paper, "Δ to paper's Δ ")
+        )
+        columns.append((what, lambda cell, metric: signed(beside(cell, metric))))
     header = ("Row", *(f"{title}{SYMBOLS[metric]}" for title, _ in columns for metric in metrics))
     rows = tuple((_label(cell), *(text(cell, metric) for _, text in columns for metric in metrics)) for cell in cells)
     marked = frozenset(place for place, row in enumerate(results.study.rows) if row.key == results.study.reference)
@@ -86,13 +87,6 @@ def _printed(published: Published, metric: Metric) -> str:
     """What the paper prints, with its deviation where it gives one."""
     deviation = published.deviation if metric == "final" else None
     return with_deviation(Spread(printed(published, metric), deviation))
-
-
-def _beside_paper(results: Results, cell: Cell, metric: Metric, setting: Setting) -> float | None:
-    """The difference to the paper; of another backbone only differences between rows can be set beside each other."""
-    if setting.is_paper:
-        return results.to_paper(cell, metric)
-    return difference(results.delta(cell, metric), results.paper_delta(cell, metric))
 
 
 def paper_sheets(results: Results) -> list[Sheet]:

@@ -3,8 +3,11 @@
 from dataclasses import replace
 from typing import Any, Literal
 
+import torch.nn.functional as F
 from pydantic import Field
+from torch import Tensor
 
+from clare.heads.alignment import margin_logits
 from clare.heads.kinds import AnyHead, PrototypeAfterTraining
 from clare.methods.base import HeadOnlySettings, Method
 from clare.steps import Adam, Group, Optimizer, Phase, Sgd
@@ -35,6 +38,14 @@ class SgdSettings(EpochSettings):
         return Sgd(self.learning_rate, self.momentum, self.weight_decay)
 
 
+class MarginSettings(SgdSettings):
+    """Training by SGD with a margin between the cosines."""
+
+    margin: float = Field(
+        0.0, ge=0, le=2, description="What the cosine of an image's own class must be larger by, in the loss."
+    )
+
+
 class RecipeSettings(SgdSettings):
     """The recipe of training a task."""
 
@@ -58,3 +69,15 @@ class RecipeMethod(Method):
         """Return a phase of the method's recipe over the task's images; `more` is what this one has otherwise."""
         recipe = {"loss": self.loss, "optimizer": self.settings.optimizer, "batch_size": self.settings.batch_size}
         return Phase(name, epochs, groups, **{**recipe, **more})
+
+
+class MarginMethod(RecipeMethod):
+    """A method whose classes are told apart by a margin."""
+
+    settings: MarginSettings
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's cross-entropy over the task's classes, with the margin taken off the true cosine."""
+        margin = self.settings.margin * self.head.block_scale
+        logits = margin_logits(self.head.block_logits(self.features(images)), labels, margin)
+        return F.cross_entropy(logits, labels, reduction="none")
