@@ -18,7 +18,7 @@ from clare.backbones.vit import load_backbone
 from clare.data.stream import make_stream
 from clare.engine.context import Context, Silence
 from clare.engine.passes import run_collect
-from clare.engine.run import environment, load_data, make_transforms, start_ranks
+from clare.engine.run import load_data, make_transforms, start_ranks
 from clare.engine.train import Place
 from clare.errors import RunError
 from clare.files import write_json
@@ -86,7 +86,7 @@ def measure(run: RunRecord) -> dict[str, Any]:
         "seen_accuracy": [round(task.seen, 4) for task in run.tasks],
         **figures_of(method, fresh, queries["values"], tasks),
         "settings": experiment.method,
-        "environment": environment(ranks),
+        "environment": dict(run.environment),
     }
 
 
