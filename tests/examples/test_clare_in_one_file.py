@@ -235,4 +235,4 @@ def test_it_is_short_and_imports_nothing_of_the_package() -> None:
     lines = FILE.read_text().splitlines()
     assert len(lines) <= 200
     imported = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
-    assert imported == {"collections", "dataclasses", "math", "pathlib", "numpy", "timm", "torch"}
+    assert imported == {"collections", "dataclasses", "math", "pathlib", "zipfile", "timm", "torch"}

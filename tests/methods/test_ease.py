@@ -61,6 +61,12 @@ def teach_by_hand(method: Ease, task: int, means: Tensor) -> None:
     method.tasks.append(classes)
 
 
+def test_the_rate_falls_as_the_settings_say(tiny_backbone: MakeBackbone) -> None:
+    step = next(make_ease(tiny_backbone(), schedule="cosine-steps").learn(TaskInfo(0, ("a",))))
+    assert isinstance(step, Phase)
+    assert step.optimizer.schedule == "cosine-steps"
+
+
 def test_prototypes_and_logits_by_hand(tiny_backbone: MakeBackbone) -> None:
     method = make_ease(tiny_backbone(), cross_weight=0.1)
     teach_by_hand(method, 0, vectors([1, 0])[None])

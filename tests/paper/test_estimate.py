@@ -72,7 +72,7 @@ def test_where_data_are_missing_a_plan_takes_what_is_known_of_them(tmp_path: Pat
         "here": Extent(200, 16_000, 4_000),
         "split": Extent(200, 5_981, 1_519),
         "whole": Extent(200, 24_000, 6_000),
-        "train": Extent(1_000, 168_718, 42_180),
+        "train": Extent(1_000, 168_718, 21_282),
     }
     assert [remark.partition(":")[0] for remark in remarks] == ["split", "whole", "train"]
     assert "known are 200 classes with about 24,000 training and 6,000 test images" in remarks[1]

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clare.errors import SettingsError
-from clare.paper.plan import Run, Score, choose, plan_runs, plan_trials, score_trials, unique
+from clare.paper.catalogue import STUDIES, find_study
+from clare.paper.extent import expect_all, task_extents
+from clare.paper.plan import Run, Score, choose, make_request, plan_runs, plan_trials, score_trials, unique
 from clare.paper.schedule import AFTER, Entry, plan_sheet, plan_words
 
 
@@ -20,6 +22,20 @@ def test_every_row_has_a_run_for_every_seed(tiny_preset: Path, tmp_path: Path) -
     folders = [run.folder for runs in planned.values() for run in runs]
     assert len(set(folders)) == 6
     assert all(folder.parent == tmp_path / "runs" / "tiny" for folder in folders)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_papers_own_streams_are_planned_without_their_data(name: str, tmp_path: Path) -> None:
+    study = find_study(name)
+    request = make_request(study, study.presets, [None], [f"data.root={tmp_path}"], tmp_path)
+    extents, remarks = expect_all({preset: request.base(preset) for preset in study.presets})
+    assert [remark.partition(": the data are not here")[0] for remark in remarks] == list(study.presets)
+    first = {(preset, row.key): row.choices[0] for preset in study.presets for row in study.rows if row.choices}
+    planned = plan_runs(request, extents, first)
+    assert len(planned) == len(study.presets) * len(study.rows)
+    for run in (run for runs in planned.values() for run in runs):
+        tasks = task_extents(extents[run.preset], run.experiment, merged=False)
+        assert tasks[-1].num_seen == extents[run.preset].num_classes
 
 
 def test_rows_with_equal_settings_share_a_run(tiny_preset: Path, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What every method is: a frozen backbone, what is tuned on it, a head, and a way to learn a task."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -24,7 +25,17 @@ USUAL = FeatureSettings()
 class HeadOnlySettings(Settings):
     """Settings of every method; the kinds of heads that it can have are those in the annotation of its `head`."""
 
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """What a class has for settings that it inherits, where that is another value than theirs."""
     head: HeadSettings
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Take over the class's own defaults."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for key, value in vars(cls).get("defaults", {}).items():
+            cls.model_fields[key].default = value
+        cls.model_rebuild(force="defaults" in vars(cls))
 
     @property
     def reading(self) -> FeatureSettings:

@@ -3,6 +3,7 @@
 Lou et al.: "CaRE" (ICML 2026, arXiv 2602.03473).
 """
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -15,10 +16,11 @@ from clare.heads.alignment import margin_logits
 from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.realigned import RealignedHead, RealignedSettings
 from clare.heads.trained import TrainedSettings
-from clare.methods.base import HeadOnlySettings, Method, bare_features, register
+from clare.methods._shared.recipe import MarginSettings, RecipeMethod
+from clare.methods.base import bare_features, register
 from clare.methods.protocols import HasStructure, HasTinySettings, PassesSeveralTimes
 from clare.seeds import generator_at
-from clare.steps import Collect, Group, Learning, Phase, Pull, Sgd, TaskInfo, answered
+from clare.steps import Collect, Group, Learning, Phase, Pull, TaskInfo, answered
 from clare.tuners.experts import Experts, ExpertSettings
 
 CARE_HEAD = RealignedSettings(
@@ -30,19 +32,13 @@ MAX_TASKS = 60
 """Tasks up to which an image is asked about each of them."""
 
 
-class CareSettings(HeadOnlySettings):
+class CareSettings(MarginSettings):
     """The authors' hyper-parameters on CIFAR-100."""
 
+    defaults: ClassVar[Any] = {"batch_size": 64, "learning_rate": 0.05}
     head: RealignedSettings | TrainedSettings | PrototypeAfterTraining = Field(CARE_HEAD, description="The classifier.")
     experts: ExpertSettings = Field(ExpertSettings(), description="The experts of every block.")
     epochs: int = Field(60, ge=1, le=10_000, description="Epochs of training a task, of a later one in two halves.")
-    batch_size: int = Field(64, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(0.05, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
-    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
-    margin: float = Field(
-        0.0, ge=0, le=2, description="What the cosine of an image's own class must be larger by, in the loss."
-    )
     iterative: bool = Field(
         True, description=f"Ask about each of up to {MAX_TASKS} tasks as well, and add what the surest one says."
     )
@@ -52,7 +48,7 @@ class CareSettings(HeadOnlySettings):
 
 
 @register
-class Care(Method, PassesSeveralTimes, HasStructure, HasTinySettings):
+class Care(RecipeMethod, PassesSeveralTimes, HasStructure, HasTinySettings):
     """Experts that are mixed for each image, and an adapter from the first task that all tasks share."""
 
     name = "care"
@@ -87,14 +83,13 @@ class Care(Method, PassesSeveralTimes, HasStructure, HasTinySettings):
 
     def _phase(self, name: str, epochs: int, rate: float, least: float) -> Phase:
         """Return a training of the newest experts, routers and probers, of the shared adapter, and of the rows."""
-        settings = self.settings
         groups = [group for block in self.experts.blocks for group in block.groups()]
-        if not self.tasks or settings.as_published:
+        if not self.tasks or self.settings.as_published:
             for parameter in (parameter for block in self.experts.blocks for parameter in block.shared()):
                 pull = Pull(0.999, parameter.detach().clone()) if self.tasks else None
                 groups.append(Group(parameter, pull=pull))
-        optimizer = Sgd(rate, settings.momentum, settings.weight_decay, least_rate=least)
-        return Phase(name, epochs, [*groups, *self.head.groups()], self.loss, optimizer, settings.batch_size)
+        optimizer = replace(self.settings.optimizer, learning_rate=rate, least_rate=least)
+        return self.phase(name, epochs, [*groups, *self.head.groups()], optimizer=optimizer)
 
     def _finish(self, num_new: int) -> Learning:
         """Finish the rows with features of images whose task is known."""

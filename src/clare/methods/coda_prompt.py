@@ -5,7 +5,7 @@ Shapes: B images, L blocks with prefixes, C components, D features, E numbers of
 """
 
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,9 @@ from clare.tuners.prefix import Prefix, PrefixTuner
 class CodaPromptSettings(SlottedSettings):
     """The components and the official recipe."""
 
+    defaults: ClassVar[Any] = dict(
+        initial_rows="drawn", epochs=20, learning_rate=0.001, schedule="quarter-cosine", clip_norm=0.0
+    )
     num_blocks: int = Field(5, ge=1, le=1000, description="Blocks with a prefix, from the first block on.")
     num_components: int = Field(
         100, ge=1, le=100_000, description="Components of a block's prefix, over all tasks together."
@@ -31,17 +34,6 @@ class CodaPromptSettings(SlottedSettings):
     prefix_length: int = Field(4, ge=1, le=1000, description="Tokens of a prefix for keys, and as many for values.")
     penalty_weight: float = Field(
         0.0, ge=0, le=1000, description="Weight of the penalty on components that are not orthonormal."
-    )
-    initial_rows: Literal["zero", "drawn"] = Field(
-        "drawn", description="Rows of a new task start at zero or are drawn; cosine rows are always drawn."
-    )
-    epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task.")
-    learning_rate: float = Field(0.001, gt=0, le=100, description="Learning rate of Adam at the start of a task.")
-    schedule: Literal["constant", "cosine", "quarter-cosine"] = Field(
-        "quarter-cosine", description="How the learning rate goes from epoch to epoch."
-    )
-    clip_norm: float = Field(
-        0.0, ge=0, le=1e6, description="Largest norm of the gradient of all that is trained; 0 never shortens it."
     )
 
 
@@ -96,7 +88,8 @@ class CodaPrompt(SlottedMethod, HasTinySettings):
             parameter.data[:, first : first + self.per_task] = fresh[name]
         self.open_rows(task)
         own = self._tasks_of_components() == self.slot
-        yield self.phase([Group(part, mask=own[:, None].expand_as(part)) for part in self.components().values()])
+        parts = self.components().values()
+        yield from self.train_prompts([Group(part, mask=own[:, None].expand_as(part)) for part in parts])
         yield from self.head.finish(len(task.classes))
 
     def _fresh_components(self, first: int, generator: torch.Generator) -> Result:

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.methods._shared.prompted import (
-    KeyQueries,
+    KeyedSettings,
     SlottedMethod,
     SlottedSettings,
-    Start,
     cosines,
     draw_uniform,
     frozen,
@@ -30,9 +29,10 @@ from clare.steps import Group, Learning, TaskInfo
 from clare.tuners.prefix import Prefix, PrefixTuner
 
 
-class DualPromptSettings(SlottedSettings):
+class DualPromptSettings(KeyedSettings, SlottedSettings):
     """The prefixes, how a task is inferred, and the official recipe for CIFAR-100."""
 
+    defaults: ClassVar[Any] = {"batch_size": 24, "learning_rate": 0.0028125}
     num_general_blocks: int = Field(
         2, ge=1, le=1000, description="Blocks with the prefix that all tasks share, from the first block on."
     )
@@ -41,24 +41,9 @@ class DualPromptSettings(SlottedSettings):
     )
     general_length: int = Field(5, ge=1, le=1000, description="Tokens of a shared prefix.")
     expert_length: int = Field(5, ge=1, le=1000, description="Tokens of a task's prefix.")
-    pull_weight: float = Field(1.0, ge=0, le=1000, description="Weight of the pull of the task's key to its queries.")
-    key_queries: KeyQueries = Field(
-        "augmented",
-        description="Queries that keys learn from: of training's augmented images (official), or of plain ones.",
-    )
-    prompt_start: Start = Field(
-        "small", description="Prefixes and keys start uniform in 0..0.01 (official) or in -1..1 (PyTorch port)."
-    )
     candidates: Literal["all", "learnt"] = Field(
         "all", description="Slots among which a test image finds its task: all (official), or those of learnt tasks."
     )
-    vote_at_test: bool = Field(
-        False,
-        description="At test, all images of a batch get the slot that most of them choose; "
-        "answers then depend on which images share a batch.",
-    )
-    batch_size: int = Field(24, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(0.0028125, gt=0, le=100, description="Learning rate of Adam at the start of a task.")
 
 
 @register
@@ -101,11 +86,8 @@ class DualPrompt(SlottedMethod, HasTinySettings):
         own = torch.arange(self.num_slots, device=self.slot.device) == self.slot
         experts = Group(self.experts, mask=own[:, None, None, None, None].expand_as(self.experts))
         keys = Group(self.keys, mask=own[:, None].expand_as(self.keys))
-        if self.settings.key_queries == "plain":
-            yield from self.learn_keys(keys, self.key_loss)
-            yield self.phase([Group(self.general), experts])
-        else:
-            yield self.phase([Group(self.general), experts, keys])
+        key_loss = self.key_loss if self.settings.key_queries == "plain" else None
+        yield from self.train_prompts([Group(self.general), experts], keys, key_loss)
         yield from self.head.finish(len(task.classes))
 
     def features_from(self, images: Tensor, queries: Tensor) -> Tensor:

@@ -14,11 +14,11 @@ from clare.backbones.vit import Backbone
 from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.statistics import class_means, class_sums
 from clare.heads.subspaces import subspace_weights, synthesise, weighted_cosines, whole_cosines
-from clare.methods._shared.recipe import RecipeSettings
-from clare.methods.base import Method, bare_features, register
+from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
+from clare.methods.base import bare_features, register
 from clare.methods.protocols import GrowsFeatures, HasStructure, PassesSeveralTimes
 from clare.settings import Acts
-from clare.steps import Group, Learning, Pass, Phase, Sgd, TaskInfo
+from clare.steps import Group, Learning, Pass, TaskInfo
 from clare.tuners.adapter import AdapterSettings
 from clare.tuners.adapter_stack import AdapterStack
 
@@ -31,12 +31,11 @@ class EaseSettings(RecipeSettings):
         "bare_weight": {"reweighted": (True,), "bare_subspace": (True,)},
     }
 
+    defaults: ClassVar[Any] = {"batch_size": 48, "learning_rate": 0.025}
     head: PrototypeAfterTraining = Field(
         PrototypeAfterTraining(learnt_scale=True), description="The classifier that a task is trained with."
     )
     adapter: AdapterSettings = Field(AdapterSettings(), description="The adapter of each task.")
-    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(0.025, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
     cross_weight: float = Field(
         0.1, ge=0, le=100, description="Weight that all subspaces but a class's own share in its logit."
     )
@@ -54,7 +53,7 @@ class EaseSettings(RecipeSettings):
 
 
 @register
-class Ease(Method, GrowsFeatures, PassesSeveralTimes, HasStructure):
+class Ease(RecipeMethod, GrowsFeatures, PassesSeveralTimes, HasStructure):
     """One adapter per task; a class is judged in all subspaces, most of all in that of its own task."""
 
     name = "ease"
@@ -76,14 +75,12 @@ class Ease(Method, GrowsFeatures, PassesSeveralTimes, HasStructure):
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train a fresh adapter with throw-away rows, then place the classes in all subspaces."""
-        settings, num_new = self.settings, len(task.classes)
+        num_new = len(task.classes)
         self.head.open_block(num_new, task.generator("rows"))
         if self.tasks:
             self.adapters.keep()
         self.adapters.draw(task.generator("adapter"))
-        groups = [Group(self.adapters.current), *self.head.groups()]
-        optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
-        yield Phase("train", settings.epochs, groups, self.loss, optimizer, settings.batch_size)
+        yield self.phase("train", self.settings.epochs, [Group(self.adapters.current), *self.head.groups()])
 
         def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
             return class_sums(features, labels, weights, num_new, outer=False)

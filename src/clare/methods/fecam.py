@@ -4,7 +4,7 @@ Goswami, Liu, Twardowski, van de Weijer: "FeCAM: Exploiting the Heterogeneity of
 Continual Learning" (NeurIPS 2023).
 """
 
-from typing import Literal
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -17,12 +17,8 @@ from clare.steps import Learning, TaskInfo
 class FecamSettings(FirstTaskSettings):
     """The authors' settings on CIFAR-100, and a tuner, with which others have run the method."""
 
+    defaults: ClassVar[Any] = {"tuner": "none"}
     head: MahalanobisSettings = Field(MahalanobisSettings(), description="The classifier, which is not trained.")
-    tuner: Literal["adapter", "ssf", "vpt-deep", "vpt-shallow", "none"] = Field(
-        "none",
-        description="What the first task trains: nothing, or an adapter beside every MLP, scales and shifts of all "
-        "layers' outputs (ssf), prompts for every block, prompts for the first block.",
-    )
 
 
 @register

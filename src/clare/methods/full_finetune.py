@@ -26,7 +26,7 @@ class FullFineTuneSettings(RecipeSettings):
 
     acts: ClassVar[Acts] = {"selection": {"share": Lt(1)}, "probe_epochs": {"share": Lt(1), "selection": ("largest",)}}
 
-    learning_rate: float = Field(0.002, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
+    defaults: ClassVar[Any] = {"learning_rate": 0.002}
     share: float = Field(1.0, gt=0, le=1, description="Share of all weights of the backbone that a task trains.")
     selection: Literal["largest", "random"] = Field(
         "largest", description="Weights that a probe moved most, or as many at random."

@@ -13,23 +13,20 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
-from clare.heads.kinds import AnyHead
 from clare.heads.trained import TrainedSettings
 from clare.methods._shared.dualgpm import Basis, InputMemory
-from clare.methods.base import Method, MethodSettings, bare_features, register
+from clare.methods._shared.recipe import EpochSettings, RecipeMethod
+from clare.methods.base import MethodSettings, bare_features, register
 from clare.methods.protocols import Deployed, Deploys, HasStructure, HasTinySettings, PlansTasks
-from clare.steps import Adam, Group, Learning, Pass, Phase, Solve, TaskInfo
+from clare.steps import Adam, Group, Learning, Pass, Solve, TaskInfo
 from clare.tuners.lora import QkvLora
 
 
-class InfLoraSettings(MethodSettings):
+class InfLoraSettings(MethodSettings, EpochSettings):
     """The paper's hyper-parameters on CIFAR-100."""
 
-    head: AnyHead = Field(TrainedSettings(form="linear"), description="The classifier.")
+    defaults: ClassVar[Any] = {"head": TrainedSettings(form="linear"), "batch_size": 128, "learning_rate": 5e-4}
     rank: int = Field(10, ge=1, le=4096, description="Rank of a task's update of a key or value projection.")
-    epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task.")
-    batch_size: int = Field(128, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(5e-4, gt=0, le=100, description="Learning rate of Adam in the first epoch.")
     threshold: float = Field(
         0.95, gt=0, lt=1, description="Share of the first task's inputs that is kept free of others."
     )
@@ -50,7 +47,7 @@ class InfLoraSettings(MethodSettings):
 
 
 @register
-class InfLora(Method, PlansTasks, HasStructure, Deploys, HasTinySettings):
+class InfLora(RecipeMethod, PlansTasks, HasStructure, Deploys, HasTinySettings):
     """Low-rank updates of keys and values, each outside the inputs of earlier tasks, merged after every task."""
 
     name = "inflora"
@@ -113,9 +110,9 @@ class InfLora(Method, PlansTasks, HasStructure, Deploys, HasTinySettings):
         before = yield self._moments("inputs before")
         solved = yield Solve("directions", lambda: {"down": self._free_directions(before["moments"])})
         self.lora.down.copy_(solved["down"])
-        groups = [Group(self.lora.up), *self.head.groups()]
         optimizer = Adam(settings.learning_rate, schedule="quarter-cosine")
-        yield Phase("train", settings.epochs, groups, self.loss, optimizer, settings.batch_size)
+        groups = [Group(self.lora.up), *self.head.groups()]
+        yield self.phase("train", settings.epochs, groups, optimizer=optimizer)
         self.merge()
         after = yield self._moments("inputs after")
         threshold = threshold_of(index, self.num_tasks, settings.threshold, settings.last_threshold)

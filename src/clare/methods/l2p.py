@@ -12,10 +12,8 @@ from torch import Tensor
 from clare.backbones.stages import class_position, embed, mean_feature, run_blocks
 from clare.backbones.vit import Backbone
 from clare.methods._shared.prompted import (
-    KeyQueries,
+    KeyedSettings,
     PromptedMethod,
-    PromptedSettings,
-    Start,
     cosines,
     draw_uniform,
     frozen,
@@ -28,28 +26,17 @@ from clare.seeds import generator_at
 from clare.steps import Group, Learning, TaskInfo
 
 
-class L2pSettings(PromptedSettings):
+class L2pSettings(KeyedSettings):
     """The pool, how prompts are chosen, and the official recipe for CIFAR-100."""
 
     pool_size: int = Field(10, ge=1, le=10_000, description="Prompts in the pool, each with a key.")
     prompt_length: int = Field(10, ge=1, le=1000, description="Tokens of a prompt.")
     num_chosen: int = Field(4, ge=1, le=10_000, description="Prompts that an image gets.")
-    pull_weight: float = Field(1.0, ge=0, le=1000, description="Weight of the pull of chosen keys to their queries.")
-    key_queries: KeyQueries = Field(
-        "augmented",
-        description="Queries that keys learn from: of training's augmented images (official), or of plain ones.",
-    )
-    prompt_start: Start = Field(
-        "small", description="Prompts and keys start uniform in 0..0.01 (official) or in -1..1 (PyTorch port)."
-    )
     prompt_position: Literal["none", "class-token"] = Field(
         "none", description="Position embedding of prompts: none (official) or the class token's (PyTorch port)."
     )
     vote_in_training: bool = Field(
         True, description="In training, all images of a batch get the prompts that most of them choose."
-    )
-    vote_at_test: bool = Field(
-        False, description="The same vote at test, where answers then depend on which images share a batch."
     )
 
     @model_validator(mode="after")
@@ -86,11 +73,8 @@ class L2p(PromptedMethod, KeepsRowsAlone, HasTinySettings):
     def learn(self, task: TaskInfo) -> Learning:
         """Train the whole pool with the task's rows."""
         self.open_rows(task)
-        if self.settings.key_queries == "plain":
-            yield from self.learn_keys(Group(self.keys), self.key_loss)
-            yield self.phase([Group(self.prompts)])
-        else:
-            yield self.phase([Group(self.prompts), Group(self.keys)])
+        key_loss = self.key_loss if self.settings.key_queries == "plain" else None
+        yield from self.train_prompts([Group(self.prompts)], Group(self.keys), key_loss)
         yield from self.head.finish(len(task.classes))
 
     def features_from(self, images: Tensor, queries: Tensor) -> Tensor:
@@ -99,10 +83,8 @@ class L2p(PromptedMethod, KeepsRowsAlone, HasTinySettings):
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the task's classes, less its similarity to the chosen keys."""
-        similarity = cosines(self.queries(images), self.keys)
-        chosen = self.choose(similarity)
-        pull = similarity.gather(1, chosen).sum(1)
-        return self.head.block_loss(self.prompted(images, chosen), labels) - self.settings.pull_weight * pull
+        queries = self.queries(images)
+        return self.head.block_loss(self.features_from(images, queries), labels) + self.key_loss(queries, labels)
 
     def key_loss(self, queries: Tensor, _: Tensor) -> Tensor:
         """Return each query's similarity to the chosen keys, less of which is more of a loss."""

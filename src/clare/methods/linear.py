@@ -1,19 +1,20 @@
 """The head alone on frozen features: the reference for what an adapter adds at the same head."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from clare.heads.kinds import FrozenHead
 from clare.heads.prototype import PrototypeSettings
 from clare.heads.trained import TrainedSettings
-from clare.methods.base import Method, ReadingSettings, register
+from clare.methods._shared.recipe import RecipeMethod, SgdSettings
+from clare.methods.base import ReadingSettings, register
 from clare.methods.protocols import CachesFeatures, Deploys, KeepsRowsAlone
 from clare.settings import Acts
-from clare.steps import Learning, Phase, Sgd, TaskInfo
+from clare.steps import Learning, TaskInfo
 
 
-class LinearSettings(ReadingSettings):
+class LinearSettings(SgdSettings, ReadingSettings):
     """The recipe of the rows, used when they are trained."""
 
     acts: ClassVar[Acts] = {
@@ -21,16 +22,12 @@ class LinearSettings(ReadingSettings):
         for key in ("epochs", "batch_size", "learning_rate", "momentum", "weight_decay")
     }
 
+    defaults: ClassVar[Any] = {"learning_rate": 0.1}
     head: FrozenHead = Field(PrototypeSettings(), description="The classifier.")
-    epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task's rows.")
-    batch_size: int = Field(32, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(0.1, gt=0, le=100, description="Learning rate of the rows.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
-    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of the rows.")
 
 
 @register
-class Linear(Method, CachesFeatures, KeepsRowsAlone, Deploys):
+class Linear(RecipeMethod, CachesFeatures, KeepsRowsAlone, Deploys):
     """Frozen features; only the head learns."""
 
     name = "linear"
@@ -42,9 +39,7 @@ class Linear(Method, CachesFeatures, KeepsRowsAlone, Deploys):
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train fresh rows if they are to stay as trained, then finish them."""
-        settings = self.settings
         self.head.open_block(len(task.classes), task.generator("rows"))
-        if isinstance(settings.head, TrainedSettings):
-            optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
-            yield Phase("train", settings.epochs, self.head.groups(), self.loss, optimizer, settings.batch_size)
+        if isinstance(self.settings.head, TrainedSettings):
+            yield self.phase("train", self.settings.epochs, self.head.groups())
         yield from self.head.finish(len(task.classes))

@@ -7,36 +7,28 @@ import math
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
-from clare.heads.alignment import margin_logits
 from clare.heads.kinds import AnyHead
 from clare.heads.trained import TrainedSettings
-from clare.methods.base import HeadOnlySettings, Method, bare_features, register
+from clare.methods._shared.recipe import MarginMethod, MarginSettings
+from clare.methods.base import bare_features, register
 from clare.methods.protocols import HasTinySettings
-from clare.steps import Agreement, Group, Learning, Pass, Phase, Sgd, Solve, TaskInfo
+from clare.steps import Agreement, Group, Learning, Pass, Solve, TaskInfo
 from clare.tuners.lora import QkvLora
 
 SHARED_SHARE, OWN_SHARE = 0.25, 0.5
 """Factors on the two updates."""
 
 
-class LodaSettings(HeadOnlySettings):
+class LodaSettings(MarginSettings):
     """The authors' hyper-parameters on CIFAR-100."""
 
+    defaults: ClassVar[Any] = {"batch_size": 48, "learning_rate": 0.005}
     head: AnyHead = Field(TrainedSettings(), description="The classifier.")
     rank: int = Field(32, ge=1, le=4096, description="Rank of each of the two updates.")
-    epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task.")
-    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(0.005, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
-    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
-    margin: float = Field(
-        0.0, ge=0, le=2, description="What the cosine of an image's own class must be larger by, in the loss."
-    )
     reach: float = Field(
         0.3,
         ge=0,
@@ -53,7 +45,7 @@ class LodaSettings(HeadOnlySettings):
 
 
 @register
-class Loda(Method, HasTinySettings):
+class Loda(MarginMethod, HasTinySettings):
     """Two low-rank updates of all projections to queries, keys and values, merged after every task."""
 
     name = "loda"
@@ -94,15 +86,8 @@ class Loda(Method, HasTinySettings):
         self.own_down.copy_(solved["own"])
         trained = (self.lora.down, self.lora.up) if is_first else (self.lora.up, self.own_up)
         groups = [*(Group(parameter) for parameter in trained), *self.head.groups()]
-        yield Phase(
-            "train",
-            settings.epochs,
-            groups,
-            self.loss,
-            Sgd(settings.learning_rate, settings.momentum, settings.weight_decay),
-            settings.batch_size,
-            agreement=Agreement(settings.reach, trained, len(self.head.block)) if settings.reach else None,
-        )
+        agreement = Agreement(settings.reach, trained, len(self.head.block)) if settings.reach else None
+        yield self.phase("train", settings.epochs, groups, agreement=agreement)
         trained_on = yield self._moments("inputs of the trained")
         self._merge(moment_of(trained_on))
         if settings.as_published:
@@ -110,12 +95,6 @@ class Loda(Method, HasTinySettings):
         after = yield self._moments("inputs after")
         self.moments.add_(moment_of(after))
         yield from self.head.finish(len(task.classes))
-
-    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return each sample's cross-entropy over the task's classes, with the margin taken off the true cosine."""
-        margin = self.settings.margin * self.head.block_scale
-        logits = margin_logits(self.head.block_logits(self.features(images)), labels, margin)
-        return F.cross_entropy(logits, labels, reduction="none")
 
     def _moments(self, name: str) -> Pass:
         """Ask for the second moments of the inputs of every block's projection, augmented as in training."""

@@ -11,18 +11,18 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.heads.kinds import AnyHead, PrototypeAfterTraining
-from clare.methods.base import HeadOnlySettings, Method, register
+from clare.methods._shared.recipe import EpochSettings, RecipeMethod
+from clare.methods.base import register
 from clare.methods.protocols import HasTinySettings
-from clare.steps import Adam, Group, Learning, Phase, TaskInfo
+from clare.steps import Adam, Group, Learning, TaskInfo
 from clare.tuners.backbone_weights import BackboneWeights, flat_weights
 
 
-class MagMaxSettings(HeadOnlySettings):
+class MagMaxSettings(EpochSettings):
     """The authors' hyper-parameters on CIFAR-100, and how fast our rows learn, in whose place they have words."""
 
+    defaults: ClassVar[Any] = {"epochs": 10, "batch_size": 128}
     head: AnyHead = Field(PrototypeAfterTraining(), description="The classifier.")
-    epochs: int = Field(10, ge=1, le=10_000, description="Epochs of training a task.")
-    batch_size: int = Field(128, ge=1, le=65_536, description="Images per step, over all ranks together.")
     learning_rate: float = Field(1e-5, gt=0, le=100, description="Largest learning rate of AdamW.")
     row_factor: float = Field(1000.0, gt=0, le=1e6, description="The rows' rate in units of that.")
     weight_decay: float = Field(0.1, ge=0, le=1, description="Weight decay, apart from the gradient.")
@@ -34,7 +34,7 @@ class MagMaxSettings(HeadOnlySettings):
 
 
 @register
-class MagMax(Method, HasTinySettings):
+class MagMax(RecipeMethod, HasTinySettings):
     """The weights of the last task, for the next one to go on from, and the merged ones, which classify."""
 
     name = "magmax"
@@ -64,17 +64,10 @@ class MagMax(Method, HasTinySettings):
         settings = self.settings
         self.head.open_block(len(task.classes), task.generator("rows"))
         rows = [Group(group.parameter, rate_factor=settings.row_factor) for group in self.head.groups()]
-        optimizer = Adam(
-            settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            schedule="cosine-steps",
-            decoupled=True,
-            warm_up=settings.warm_up,
-        )
+        recipe: Any = {"weight_decay": settings.weight_decay, "decoupled": True, "warm_up": settings.warm_up}
+        own = {"optimizer": Adam(settings.learning_rate, schedule="cosine-steps", **recipe)}
         groups = [Group(self.weights.values), *rows]
-        yield Phase(
-            "train", settings.epochs, groups, self.loss, optimizer, settings.batch_size, clip_norm=settings.clip_norm
-        )
+        yield self.phase("train", settings.epochs, groups, clip_norm=settings.clip_norm, **own)
         self.largest.copy_(larger(self.largest, self.weights.values.data - self.start))
         yield from self.head.finish(len(task.classes))
 

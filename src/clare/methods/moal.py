@@ -14,10 +14,11 @@ from clare.heads.contrast import Contrast
 from clare.heads.drift import fit_drift_of_parts, moved
 from clare.heads.rumination import MoalHead, MoalHeadSettings, ruminated
 from clare.heads.trained import TrainedSettings
-from clare.methods.base import Method, ReadingSettings, bare_features, register
+from clare.methods._shared.recipe import RecipeMethod, SgdSettings
+from clare.methods.base import ReadingSettings, bare_features, register
 from clare.methods.protocols import GrowsRoom, HasStructure, HasTinySettings, PlansTasks
 from clare.seeds import generator_at
-from clare.steps import Average, Collect, Group, Learning, Phase, Result, Sgd, Solve, TaskInfo
+from clare.steps import Average, Collect, Group, Learning, Result, Solve, TaskInfo
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
 
 TUNING_HEAD = TrainedSettings(learnt_scale=True)
@@ -26,15 +27,11 @@ FIRST_SHARE = 0.9
 """What the authors' code leaves of the first task's rows."""
 
 
-class MoalSettings(ReadingSettings):
+class MoalSettings(SgdSettings, ReadingSettings):
     """The authors' hyper-parameters on CIFAR-100."""
 
+    defaults: ClassVar[Any] = {"epochs": 80, "batch_size": 48, "learning_rate": 0.01}
     head: MoalHeadSettings = Field(MoalHeadSettings(), description="The classifier, which is solved, not trained.")
-    epochs: int = Field(80, ge=1, le=10_000, description="Epochs of training a task.")
-    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
-    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
     adapter: AdapterSettings = Field(AdapterSettings(), description="The shared adapter.")
     keep: float = Field(
         0.999, ge=0, lt=1, description="Share of the averaged adapter that an epoch of a later task leaves."
@@ -47,7 +44,7 @@ class MoalSettings(ReadingSettings):
 
 
 @register
-class Moal(Method, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
+class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
     """One adapter, of which later tasks change little, and a regression that sees every image once or twice."""
 
     name = "moal"
@@ -108,15 +105,9 @@ class Moal(Method, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
         self.auxiliary.open_block(len(task.classes), task.generator("rows"))
         self.contrast.take(self.auxiliary)
         self.average.copy_(values)
-        yield Phase(
-            "train",
-            settings.epochs,
-            [Group(values), *self.auxiliary.groups(), *self.contrast.groups()],
-            self.loss,
-            Sgd(settings.learning_rate, settings.momentum, settings.weight_decay),
-            settings.batch_size,
-            averages=(Average(values, self.average, settings.keep),) if self.tasks else (),
-        )
+        groups = [Group(values), *self.auxiliary.groups(), *self.contrast.groups()]
+        averages = (Average(values, self.average, settings.keep),) if self.tasks else ()
+        yield self.phase("train", settings.epochs, groups, averages=averages)
         if self.tasks:
             values.copy_(self.average)
         self.contrast.give_back(self.auxiliary)

@@ -11,31 +11,28 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
-from clare.heads.kinds import AnyHead
 from clare.heads.trained import TrainedSettings
-from clare.methods.base import Method, MethodSettings, bare_features, register
+from clare.methods._shared.recipe import EpochSettings, RecipeMethod
+from clare.methods.base import MethodSettings, bare_features, register
 from clare.methods.protocols import Deployed, Deploys, HasStructure, HasTinySettings
-from clare.steps import Group, Learning, Phase, Sgd, TaskInfo
+from clare.steps import Group, Learning, Sgd, TaskInfo
 from clare.tuners.lora import QkvLora, draw_down, unit_norm
 
 
-class SdLoraSettings(MethodSettings):
+class SdLoraSettings(MethodSettings, EpochSettings):
     """The authors' hyper-parameters on CIFAR-100."""
 
-    head: AnyHead = Field(TrainedSettings(form="linear"), description="The classifier.")
+    defaults: ClassVar[Any] = {"head": TrainedSettings(form="linear"), "batch_size": 128, "learning_rate": 8e-3}
     rank: int = Field(10, ge=1, le=4096, description="Rank of a task's direction of a query or value projection.")
     reduces_rank: bool = Field(
         False, description="Take 0.8 of the rank from the fifth task on, and 0.6 from the ninth (SD-LoRA-RR)."
     )
     magnitude: float = Field(0.8, ge=-100, le=100, description="Where every task starts all magnitudes, old and new.")
-    epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task.")
-    batch_size: int = Field(128, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(8e-3, gt=0, le=100, description="Learning rate, the same in all epochs.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
 
 
 @register
-class SdLora(Method, HasStructure, Deploys, HasTinySettings):
+class SdLora(RecipeMethod, HasStructure, Deploys, HasTinySettings):
     """One low-rank direction per task on queries and values, one magnitude per direction."""
 
     # Steps are not recorded: directions and magnitudes grow with every task.
@@ -96,7 +93,7 @@ class SdLora(Method, HasStructure, Deploys, HasTinySettings):
         up = Group(self.lora.up, mask=used.expand_as(self.lora.up))
         groups = [down, up, Group(self.magnitudes), *self.head.groups()]
         optimizer = Sgd(settings.learning_rate, settings.momentum, schedule="constant")
-        yield Phase("train", settings.epochs, groups, self.loss, optimizer, settings.batch_size)
+        yield self.phase("train", settings.epochs, groups, optimizer=optimizer)
         yield from self.head.finish(len(task.classes))
 
     def fix_direction(self) -> None:

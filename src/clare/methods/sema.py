@@ -5,6 +5,7 @@ Wang, Lu, Yao, Gong: "Self-Expansion of Pre-trained Models with Mixture of Adapt
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -12,19 +13,19 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.kinds import AnyHead
 from clare.heads.trained import TrainedSettings
-from clare.methods.base import Method, MethodSettings, bare_features, register
+from clare.methods._shared.recipe import RecipeMethod, SgdSettings
+from clare.methods.base import MethodSettings, bare_features, register
 from clare.methods.protocols import CachesFeatures, HasStructure, HasTinySettings
 from clare.seeds import generator_at
-from clare.steps import Collect, Group, Learning, Loss, Phase, Sgd, TaskInfo
+from clare.steps import Collect, Learning, TaskInfo
 from clare.tuners.mixture import BlockAdapters, Mixture, MixtureSettings
 
 
-class SemaSettings(MethodSettings):
+class SemaSettings(MethodSettings, SgdSettings):
     """The adapters, when one is added, and the two recipes of its training."""
 
-    head: AnyHead = Field(TrainedSettings(form="linear"), description="The classifier.")
+    defaults: ClassVar[Any] = {"head": TrainedSettings(form="linear")}
     adapter: MixtureSettings = Field(MixtureSettings(), description="Each adapter and its descriptor.")
     expandable_share: float = Field(
         0.25, gt=0, le=1, description="Share of the blocks, counted from the last, that can get more adapters."
@@ -38,19 +39,16 @@ class SemaSettings(MethodSettings):
     scan_batch_size: int = Field(128, ge=1, le=65_536, description="Images whose distances are averaged in a scan.")
     epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training an adapter, its router row and the head.")
     descriptor_epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a descriptor.")
-    batch_size: int = Field(32, ge=1, le=65_536, description="Images per step, over all ranks together.")
     learning_rate: float = Field(
         0.005, gt=0, le=100, description="Learning rate of adapter, router row and head at the start of the cosine."
     )
     descriptor_learning_rate: float = Field(
         0.01, gt=0, le=100, description="Learning rate of a descriptor at the start of the cosine."
     )
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
-    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
 
 
 @register
-class Sema(Method, CachesFeatures, HasStructure, HasTinySettings):
+class Sema(RecipeMethod, CachesFeatures, HasStructure, HasTinySettings):
     """Adapters in every block; the last blocks get more of them when a task is new to those they have."""
 
     name = "sema"
@@ -110,7 +108,7 @@ class Sema(Method, CachesFeatures, HasStructure, HasTinySettings):
             # The scan goes on behind the batch that was new, then from the first one on.
             start = batch + 1
         if not grown:
-            yield self.phase("train", self.settings.epochs, self.head.groups(), self.loss, self.settings.learning_rate)
+            yield self.phase("train", self.settings.epochs, self.head.groups())
 
     def scan_order(self, task: TaskInfo, num_images: int) -> Tensor:
         """Return the order in which a scan cuts the task's images into batches."""
@@ -120,19 +118,15 @@ class Sema(Method, CachesFeatures, HasStructure, HasTinySettings):
         """Train the newest adapters and the head, then the newest descriptors, and keep the statistics of these."""
         settings, routed = self.settings, [self.mixture.routed[place] for place in places]
         groups = [group for block in adapters for group in block.groups()]
-        yield self.phase("train", settings.epochs, [*groups, *self.head.groups()], self.loss, settings.learning_rate)
+        yield self.phase("train", settings.epochs, [*groups, *self.head.groups()])
 
         def rows(images: Tensor) -> Tensor:
             return self.newest_losses(images, places)
 
         groups = [group for block in routed for group in block.descriptor_groups()]
-        yield self.phase(
-            "describe",
-            settings.descriptor_epochs,
-            groups,
-            lambda images, _: rows(images).sum(1),
-            settings.descriptor_learning_rate,
-        )
+        optimizer = replace(settings.optimizer, learning_rate=settings.descriptor_learning_rate)
+        own = {"loss": lambda images, _: rows(images).sum(1), "optimizer": optimizer}
+        yield self.phase("describe", settings.descriptor_epochs, groups, **own)
         losses = (yield Collect("statistics", rows, view="train"))["values"]
         for block, values in zip(routed, losses.unbind(1), strict=True):
             block.remember(values)
@@ -153,12 +147,6 @@ class Sema(Method, CachesFeatures, HasStructure, HasTinySettings):
         with self.mixture.spread() as means:
             self.backbone.forward_features(images)
         return means
-
-    def phase(self, name: str, epochs: int, groups: list[Group], loss: Loss, learning_rate: float) -> Phase:
-        """Return a phase of the method's recipe over the task's images."""
-        settings = self.settings
-        optimizer = Sgd(learning_rate, settings.momentum, settings.weight_decay)
-        return Phase(name, epochs, groups, loss, optimizer, settings.batch_size)
 
     def structure(self) -> dict[str, Any]:
         """Return the number of adapters of the blocks that can get more."""

@@ -4,6 +4,7 @@ Zhang, Wang, Kang, Chen, Wei: "SLCA: Slow Learner with Classifier Alignment for 
 Model" (ICCV 2023).
 """
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -12,29 +13,27 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.heads.kinds import AnyHead
 from clare.heads.realigned import RealignedSettings
-from clare.methods.base import HeadOnlySettings, Method, register
+from clare.methods._shared.recipe import RecipeMethod, SgdSettings
+from clare.methods.base import register
 from clare.methods.protocols import HasTinySettings
-from clare.steps import Group, Learning, Phase, Sgd, TaskInfo
+from clare.steps import Group, Learning, TaskInfo
 from clare.tuners.backbone_weights import BackboneWeights
 
 SLCA_HEAD = RealignedSettings(form="linear", align_ridge=1e-4, align_temperature=0.1, restores=True)
 
 
-class SlcaSettings(HeadOnlySettings):
+class SlcaSettings(SgdSettings):
     """The authors' hyper-parameters on CIFAR-100."""
 
+    defaults: ClassVar[Any] = {"batch_size": 128}
     head: AnyHead = Field(SLCA_HEAD, description="The classifier.")
-    epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training a task.")
     milestone: int = Field(18, ge=1, le=10_000, description="Epochs after which the rates are a tenth.")
-    batch_size: int = Field(128, ge=1, le=65_536, description="Images per step, over all ranks together.")
     learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate of the rows.")
     backbone_factor: float = Field(0.01, gt=0, le=1, description="The backbone's share of that rate.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
-    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
 
 
 @register
-class Slca(Method, HasTinySettings):
+class Slca(RecipeMethod, HasTinySettings):
     """A second set of the backbone's weights, which move a hundred times slower than the rows."""
 
     name = "slca"
@@ -55,15 +54,9 @@ class Slca(Method, HasTinySettings):
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train the weights slowly with fresh rows, then train all rows again."""
-        settings = self.settings
         self.head.open_block(len(task.classes), task.generator("rows"))
-        groups = [Group(self.weights.values, rate_factor=settings.backbone_factor), *self.head.groups()]
-        optimizer = Sgd(
-            settings.learning_rate,
-            settings.momentum,
-            settings.weight_decay,
-            schedule="constant",
-            milestones=(settings.milestone,),
-        )
-        yield Phase("train", settings.epochs, groups, self.loss, optimizer, settings.batch_size)
+        settings = self.settings
+        slow = Group(self.weights.values, rate_factor=settings.backbone_factor)
+        optimizer = replace(settings.optimizer, schedule="constant", milestones=(settings.milestone,))
+        yield self.phase("train", settings.epochs, [slow, *self.head.groups()], optimizer=optimizer)
         yield from self.head.finish(len(task.classes))

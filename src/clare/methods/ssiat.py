@@ -7,31 +7,24 @@ Tan, Zhou, Xiang, Wang, Wu, Li: "Semantically-Shifted Incremental Adapter-Tuning
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from clare.heads.alignment import margin_logits
 from clare.heads.drift import kernel_moves
-from clare.heads.kinds import AnyHead
 from clare.heads.realigned import RealignedSettings
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
+from clare.methods._shared.recipe import MarginMethod, MarginSettings
 from clare.methods.base import register
 from clare.methods.protocols import HasTinySettings
 from clare.steps import Collect, Group, Learning, Solve, TaskInfo, answered
 
 
-class SsiatSettings(AdaptedSettings):
+class SsiatSettings(AdaptedSettings, MarginSettings):
     """The authors' hyper-parameters on CIFAR-100 and ImageNet-R."""
 
-    head: AnyHead = Field(RealignedSettings(), description="The classifier.")
+    defaults: ClassVar[Any] = {"head": RealignedSettings(), "batch_size": 48, "learning_rate": 0.01}
     first_epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training the first task.")
     epochs: int = Field(10, ge=1, le=10_000, description="Epochs of training a later task.")
-    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
-    margin: float = Field(
-        0.0, ge=0, le=2, description="What the cosine of an image's own class must be larger by, in the loss."
-    )
     shift_width: float = Field(
         4.0, gt=0, le=1e6, description="Distance from a class mean up to which an image's move counts for it."
     )
@@ -41,7 +34,7 @@ class SsiatSettings(AdaptedSettings):
 
 
 @register
-class Ssiat(AdaptedMethod, HasTinySettings):
+class Ssiat(MarginMethod, AdaptedMethod, HasTinySettings):
     """The adapter of fine-tuning; what is known of earlier classes moves with the images at hand."""
 
     name = "ssiat"
@@ -78,9 +71,3 @@ class Ssiat(AdaptedMethod, HasTinySettings):
             after = after[torch.randperm(len(after), generator=task.generator("pairs")).to(after.device)]
         means = self.head.means if len(self.head.means) else self.head.rows.data
         return kernel_moves(self.head.seen(before), self.head.seen(after), means, self.settings.shift_width)
-
-    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return each sample's cross-entropy over the task's classes, with the margin taken off the true cosine."""
-        margin = self.settings.margin * self.head.block_scale
-        logits = margin_logits(self.head.block_logits(self.features(images)), labels, margin)
-        return F.cross_entropy(logits, labels, reduction="none")

@@ -47,20 +47,9 @@ class Study:
         return next(row for row in self.rows if row.key == key)
 
 
-CLARE = Row("clare", "CLARE", "clare")
-SD_LORA = Row("sdlora", "SD-LoRA", "sdlora")
-EASE = Row("ease", "EASE", "ease")
-METHODS = (
-    CLARE,
-    Row("l2p", "L2P", "l2p"),
-    Row("dualprompt", "DualPrompt", "dualprompt"),
-    Row("coda-prompt", "CODA-Prompt", "coda-prompt"),
-    EASE,
-    Row("aper-adapter", "APER-Adapter", "aper-adapter"),
-    Row("sema", "SEMA", "sema"),
-    Row("inflora", "InfLoRA", "inflora"),
-    SD_LORA,
-)
+LABELS = ("CLARE", "L2P", "DualPrompt", "CODA-Prompt", "EASE", "APER-Adapter", "SEMA", "InfLoRA", "SD-LoRA")
+METHODS = tuple(Row(key, label, key) for label in LABELS for key in [label.lower().replace("sd-lora", "sdlora")])
+CLARE, EASE, SD_LORA = METHODS[0], METHODS[4], METHODS[8]
 LONG = ("imagenet-r-50x4", "imagenet-a-50x4", "omnibenchmark1k-100x10")
 STANDARD = (
     "imagenet-r-10x20",
@@ -87,17 +76,10 @@ def _constant(key: str, label: str, *overrides: str) -> Row:
     return replace(row, choices=tuple(f"method.constant_share={share}" for share in CONSTANT_SHARES))
 
 
-def _shares() -> tuple[Row, ...]:
+def _updated(share: float) -> Row:
     """Fine-tuning of the whole backbone, of which only a share is updated, with the rows as it leaves them."""
-    return tuple(
-        Row(
-            f"share-{100 * share:g}",
-            f"{100 * share:g} % updated",
-            "full-finetune",
-            (f"method.share={share}", "method.head.kind=trained"),
-        )
-        for share in UPDATED_SHARES
-    )
+    words = (f"method.share={share}", "method.head.kind=trained")
+    return Row(f"share-{100 * share:g}", f"{100 * share:g} % updated", "full-finetune", words)
 
 
 _STUDIES = (
@@ -166,7 +148,7 @@ _STUDIES = (
         "figure1",
         "Sizes of updates, and sparse fine-tuning of the whole backbone",
         ("imagenet-r-10x20+vit-b16-in1k",),
-        _shares(),
+        tuple(map(_updated, UPDATED_SHARES)),
         metrics=("final",),
         reference=FULL,
         kind="figure",

@@ -6,9 +6,9 @@ timed and scaled to the images, classes and epochs of the stream, the second tas
 
 import gc
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from clare.methods import METHODS
 from clare.methods.base import Method, passes_per_image, prepare
 from clare.methods.protocols import LearnsAllAtOnce
 from clare.paper.extent import Extent, TaskExtent, task_extents
+from clare.paper.latency import now_on
 from clare.presets.schema import Experiment
 from clare.seeds import generator_at
 from clare.steps import Collect, Pass, Phase, Result, Step, TaskInfo
@@ -39,8 +40,7 @@ LARGE = 64
 """Side above which images are large for a CPU."""
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(NamedTuple):
     """Seconds that learning a task takes on this device."""
 
     per_image: float = 0.0
@@ -51,11 +51,7 @@ class Costs:
 
     def plus(self, other: "Costs") -> "Costs":
         """Add the costs of another step."""
-        return Costs(
-            self.per_image + other.per_image,
-            self.per_seen_class + other.per_seen_class,
-            self.per_task + other.per_task,
-        )
+        return Costs(*map(sum, zip(self, other, strict=True)))
 
     def of(self, task: TaskExtent) -> float:
         """Return the seconds of a task of this size."""
@@ -142,9 +138,9 @@ def _measure(context: Context, experiment: Experiment, backbone: Backbone) -> Me
         costs.append(_walk(context, method, images, index))
         predict_logits(context, method, images)
         passes.append(passes_per_image(method))
-    started = _now(context)
+    started = now_on(context.ranks.device)
     predict_logits(context, method, images)
-    per_evaluated = (_now(context) - started) / len(images)
+    per_evaluated = (now_on(context.ranks.device) - started) / len(images)
     return Measured(costs[0], costs[1], per_evaluated, (passes[0], passes[1]))
 
 
@@ -167,7 +163,7 @@ class Stopwatch(Journal):
 
     def save_epoch(self, step: int, epoch: int, tensors: dict[str, Tensor]) -> None:
         """Note the time: from here on everything is warm."""
-        self.warm_at = _now(self.context)
+        self.warm_at = now_on(self.context.ranks.device)
 
 
 def _walk(context: Context, method: Method, images: LabelledImages, index: int) -> Costs:
@@ -179,15 +175,15 @@ def _walk(context: Context, method: Method, images: LabelledImages, index: int) 
 
     def timed(step: Step, place: Place) -> Result:
         nonlocal costs
-        started = _now(context)
+        started = now_on(context.ranks.device)
         if isinstance(step, Phase):
             size = step.batch_size if step.data is not None else min(step.batch_size, len(images))
             result = driver.perform(replace(step, epochs=2, batch_size=size), place)
-            seconds, drawn = (_now(context) - watch.warm_at) * step.epochs, step.data is not None
+            seconds, drawn = (now_on(context.ranks.device) - watch.warm_at) * step.epochs, step.data is not None
             own = Costs(per_seen_class=seconds / num_seen) if drawn else Costs(per_image=seconds / len(images))
         else:
             result = driver.perform(step, place)
-            seconds, sweeps = _now(context) - started, isinstance(step, Pass | Collect)
+            seconds, sweeps = now_on(context.ranks.device) - started, isinstance(step, Pass | Collect)
             own = Costs(per_image=seconds / len(images)) if sweeps else Costs(per_task=seconds)
         costs = costs.plus(own)
         return result
@@ -195,10 +191,3 @@ def _walk(context: Context, method: Method, images: LabelledImages, index: int) 
     driver.run(method.learn(TaskInfo(index, classes, method.seed)), timed)
     method.tasks.append(classes)
     return costs
-
-
-def _now(context: Context) -> float:
-    """Return the time once all queued work is done."""
-    if context.ranks.device.type == "cuda":
-        torch.cuda.synchronize(context.ranks.device)
-    return time.perf_counter()

@@ -55,43 +55,36 @@ def count_images(settings: DataSettings) -> Extent:
 def known_extent(settings: DataSettings) -> Extent | None:
     """Return the size of a data set as its authors and users describe it, nothing where nobody does."""
     facts = CATALOGUE.get(settings.dataset)
-    if facts is None or facts.num_classes is None or not (facts.num_train or facts.num_images):
+    if facts is None or facts.num_classes is None or not (facts.num_test or facts.num_images):
         return None
-    num_train = facts.num_train or round((1 - TEST_SHARE) * (facts.num_images or 0))
-    num_test = facts.num_test or (facts.num_images or round(num_train / (1 - TEST_SHARE))) - num_train
-    return Extent(facts.num_classes, num_train, num_test)
+    num_images = facts.num_images or 0
+    num_train = facts.num_train or round((1 - TEST_SHARE) * num_images)
+    return Extent(facts.num_classes, num_train, facts.num_test or num_images - num_train)
 
 
 def expect_all(experiments: Mapping[str, Experiment]) -> tuple[dict[str, Extent], list[str]]:
     """Count the images of every preset, or take what is known of them, and say of which the data are not here."""
-    extents: dict[str, Extent] = {}
-    missing: dict[str, Experiment] = {}
-    remarks = []
-    for preset, experiment in experiments.items():
-        try:
-            extents[preset] = count_images(experiment.data)
-        except DataError:
-            known = known_extent(experiment.data)
-            if known is None:
-                missing[preset] = experiment
-                continue
-            extents[preset] = known
-            remarks.append(
-                f"{preset}: the data are not here; known are {known.num_classes:,} classes with about "
-                f"{known.num_train:,} training and {known.num_test:,} test images"
-            )
-    return extents | count_all(missing), remarks
+    taken: dict[str, Extent] = {}
+    extents = count_all(experiments, taken)
+    return extents, [
+        f"{preset}: the data are not here; known are {known.num_classes:,} classes with about "
+        f"{known.num_train:,} training and {known.num_test:,} test images"
+        for preset, known in taken.items()
+    ]
 
 
-def count_all(experiments: Mapping[str, Experiment]) -> dict[str, Extent]:
-    """Count the images of every preset, or say of which the data are missing and what can be done."""
+def count_all(experiments: Mapping[str, Experiment], taken: dict[str, Extent] | None = None) -> dict[str, Extent]:
+    """Count the images of every preset, or take and note what is known; say of which the data are missing otherwise."""
     extents: dict[str, Extent] = {}
     problems: dict[str, DataError] = {}
     for preset, experiment in experiments.items():
         try:
             extents[preset] = count_images(experiment.data)
         except DataError as error:
-            problems[preset] = error
+            if taken is not None and (known := known_extent(experiment.data)):
+                extents[preset] = taken[preset] = known
+            else:
+                problems[preset] = error
     if problems:
         names = list(problems)
         first = str(problems[names[0]]).partition("; ")[0]

@@ -44,8 +44,7 @@ def sentences(results: Results) -> list[str]:
     """Say what the histograms of full fine-tuning tell."""
     found = []
     for setting in results.settings:
-        movement = movement_of(results.cells[setting.preset, FULL])
-        name = setting.experiment.name
+        movement, name = movement_of(results.cells[setting.preset, FULL]), setting.experiment.name
         if movement is None:
             found.append(f"{name}: full fine-tuning left no histogram.")
             continue

@@ -55,7 +55,7 @@ def measure_latencies(experiment: Experiment, models: Mapping[str, Path]) -> lis
     found: list[Latency] = []
     for batch_size in BATCH_SIZES:
         calls = {label: _call(ranks, method, experiment, batch_size) for label, method in methods.items()}
-        times = by_turns(calls, lambda: _now(ranks.device))
+        times = by_turns(calls, lambda: now_on(ranks.device))
         found += [summarise_times(label, batch_size, seconds) for label, seconds in times.items()]
     return found
 
@@ -108,8 +108,8 @@ def by_turns(calls: Mapping[str, Callable[[], object]], now: Callable[[], float]
     return times
 
 
-def _now(device: torch.device) -> float:
-    """Return the time once all queued work is done."""
+def now_on(device: torch.device) -> float:
+    """Return the time once all work queued on a device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -13,7 +13,6 @@ from clare.settings import Settings
 
 DOCUMENT = "paper/paper.toml"
 
-
 Stated = bool | float | str
 """A setting as the paper's text reads."""
 
@@ -34,20 +33,14 @@ class PaperStream(Settings):
     increment: int = Field(ge=1, description="Classes of each task.")
 
 
-class PaperBackbone(Settings):
-    """The backbone of the paper's tables."""
-
-    name: str = Field(description="timm's name.")
-    image_size: int = Field(ge=1, description="Side of its input.")
-
-
 class Paper(Settings):
     """Everything that is known of the paper's experiments."""
 
     source: str = Field(description="Authors and title.")
     device: str = Field(description="What its times were measured on.")
     seed: int = Field(description="Seed of the class order.")
-    backbone: PaperBackbone = Field(description="The backbone of the tables.")
+    backbone: str = Field(description="timm's name of the backbone of the tables.")
+    image_size: int = Field(ge=1, description="Side of its input.")
     backbones: dict[str, str] = Field(description="Names of other backbones, by experiment.")
     recipe: dict[str, Stated] = Field(description="Settings of CLARE as its text reads, under dotted keys.")
     streams: dict[str, PaperStream] = Field(description="The streams, by the names of their presets.")
@@ -56,7 +49,7 @@ class Paper(Settings):
 
     def backbone_of(self, experiment: str) -> str:
         """Return the name of the backbone that the paper used for an experiment."""
-        return self.backbones.get(experiment, self.backbone.name)
+        return self.backbones.get(experiment, self.backbone)
 
     def cells(self, experiment: str, stream: str) -> Mapping[str, Published]:
         """Return the printed cells of one stream of an experiment, none where it has none."""
@@ -88,7 +81,7 @@ def has_paper_backbone(paper: Paper, study: str, experiment: Experiment) -> bool
     return (
         backbone.name == paper.backbone_of(study)
         and backbone.weights == "pretrained"
-        and backbone.image_size in (None, paper.backbone.image_size)
+        and backbone.image_size in (None, paper.image_size)
     )
 
 

@@ -17,8 +17,6 @@ Place = tuple[str, str]
 
 RunsOf = dict[Place, list["Run"]]
 
-"""How settings were written and where images are kept make no other run."""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -90,8 +88,7 @@ def plan_runs(request: Request, extents: Mapping[str, Extent], chosen: Mapping[P
         for row in request.study.rows:
             choice = chosen.get((preset, row.key))
             if not row.choices or choice is not None:
-                extra = () if choice is None else (choice,)
-                planned[preset, row.key] = [_run(request, extents, preset, row, extra, seed) for seed in request.seeds]
+                planned[preset, row.key] = _runs(request, extents, preset, row, [choice] if choice else [])
     return planned
 
 
@@ -101,8 +98,7 @@ def plan_trials(request: Request, extents: Mapping[str, Extent]) -> dict[Place, 
     for preset in request.presets:
         for row in request.study.rows:
             for choice in row.choices:
-                extra = (choice, "stream.evaluate_on=validation")
-                runs = [_run(request, extents, preset, row, extra, seed) for seed in request.seeds]
+                runs = _runs(request, extents, preset, row, [choice, "stream.evaluate_on=validation"])
                 trials.setdefault((preset, row.key), {})[choice] = runs
     return trials
 
@@ -112,21 +108,21 @@ def unique(runs: Sequence[Run]) -> list[Run]:
     return list({run.folder: run for run in reversed(runs)}.values())[::-1]
 
 
-def _run(
-    request: Request, extents: Mapping[str, Extent], preset: str, row: Row, extra: Sequence[str], seed: int | None
-) -> Run:
-    """Resolve one run; a row's own settings lie over those of the user."""
-    study = request.study
+def _runs(request: Request, extents: Mapping[str, Extent], preset: str, row: Row, extra: Sequence[str]) -> list[Run]:
+    """Resolve a row's runs, one for each seed; its own settings lie over those of the user."""
+    study, runs = request.study, []
     words = [*overrides_for(row.method, study.methods, request.overrides), *row.overrides, *extra]
     if study.all_at_once:
         stream = request.base(preset).stream
         words.append(f"stream.first={stream.num_classes or extents[preset].num_classes}")
-    experiment = make_experiment(preset, row.method, words, seed)
     # Runs whose times are compared are made one at a time, so those of other experiments cannot serve.
-    kind = "timed" if study.kind == "efficiency" else "runs"
-    folder = request.root / kind / experiment.name / f"{experiment.method_label}-{experiment.seed}-{digest(experiment)}"
+    root = request.root / ("timed" if study.kind == "efficiency" else "runs")
     remarks = [word.partition("=")[2] if word in row.choices else "on validation images" for word in extra]
-    return Run(", ".join([experiment.name, row.label, *remarks, f"seed {experiment.seed}"]), preset, experiment, folder)
+    for experiment in (make_experiment(preset, row.method, words, seed) for seed in request.seeds):
+        folder = f"{experiment.method_label}-{experiment.seed}-{digest(experiment)}"
+        label = ", ".join([experiment.name, row.label, *remarks, f"seed {experiment.seed}"])
+        runs.append(Run(label, preset, experiment, root / experiment.name / folder))
+    return runs
 
 
 def digest(experiment: Experiment) -> str:
@@ -151,8 +147,7 @@ def score_trials(trials: Mapping[str, Sequence[Run]], score_of: ScoreOf) -> dict
     """Return the mean score of each choice over its seeds; a choice with a failed run has none."""
     scores: dict[str, Score | None] = {}
     for choice, runs in trials.items():
-        found = [score_of(run) for run in runs]
-        known = [score for score in found if score is not None]
-        mean = (sum(score[0] for score in known), sum(score[1] for score in known))
-        scores[choice] = (mean[0] / len(known), mean[1] / len(known)) if len(known) == len(found) else None
+        known = [score for score in map(score_of, runs) if score is not None]
+        final, average = (sum(each) / len(runs) for each in zip(*known, strict=True)) if known else (0.0, 0.0)
+        scores[choice] = (final, average) if len(known) == len(runs) else None
     return scores

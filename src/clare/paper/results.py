@@ -5,15 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from clare.metrics.summary import summarise
-from clare.paper.catalogue import Metric, Row, Study
-from clare.paper.paper import (
-    Paper,
-    Published,
-    Stated,
-    has_paper_backbone,
-    recipe_differences,
-    stream_in_paper,
-)
+from clare.paper.catalogue import BOTH, Metric, Row, Study
+from clare.paper.paper import Paper, Published, Stated, has_paper_backbone, recipe_differences, stream_in_paper
 from clare.paper.plan import Place, Run, Score
 from clare.presets.schema import Experiment
 from clare.report.groups import Spread, spread
@@ -87,6 +80,10 @@ class Results:
         """The same difference between the rows that the paper prints."""
         return difference(printed(cell.published, metric), printed(self.reference(cell).published, metric))
 
+    def delta_to_paper(self, cell: Cell, metric: Metric) -> float | None:
+        """How far our difference to the reference row is above the paper's."""
+        return difference(self.delta(cell, metric), self.paper_delta(cell, metric))
+
     def to_paper(self, cell: Cell, metric: Metric) -> float | None:
         """How far our number is above the paper's, where both are of the same data and backbone."""
         if not self.setting(cell.preset).is_paper:
@@ -100,6 +97,10 @@ class Results:
     def setting(self, preset: str) -> Setting:
         """The setting of a preset."""
         return next(setting for setting in self.settings if setting.preset == preset)
+
+    def name(self, preset: str) -> str:
+        """The name of a preset's stream and settings."""
+        return self.setting(preset).experiment.name
 
     def rows(self, preset: str) -> list[Cell]:
         """The cells of one preset in the order of the table."""
@@ -122,21 +123,16 @@ def make_cell(
     records: Sequence[RunRecord],
     reasons: Sequence[str],
     published: Published,
-    choice: Choice | None = None,
+    choice: Choice | None,
 ) -> Cell:
-    """Put the runs of a row together; a row with a failed run has no figures."""
+    """Put the runs of a row together, accuracies in percent; a row with a failed run has no figures."""
     summaries = [] if reasons else [summarise(record) for record in records]
-    figures: dict[Metric, Spread] = {
-        "average": _percent([summary["average_accuracy"] for summary in summaries]),
-        "final": _percent([summary["final_accuracy"] for summary in summaries]),
-    }
+    figures: dict[Metric, Spread] = {}
+    for place, metric in enumerate(BOTH):
+        fractions = [(each["average_accuracy"], each["final_accuracy"])[place] for each in summaries]
+        figures[metric] = spread([None if fraction is None else 100 * fraction for fraction in fractions])
     seconds = spread([summary["seconds"] for summary in summaries])
     return Cell(row, preset, figures, seconds, tuple(records), tuple(reasons), published, choice)
-
-
-def _percent(fractions: Sequence[float | None]) -> Spread:
-    """Mean and deviation of fractions, in percent."""
-    return spread([None if fraction is None else 100 * fraction for fraction in fractions])
 
 
 def make_setting(paper: Paper, study: Study, preset: str, runs: Sequence[Run]) -> Setting:

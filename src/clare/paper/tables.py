@@ -1,7 +1,7 @@
 """An experiment's results as Markdown, CSV and JSON."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,46 +46,41 @@ def sheets(results: Results) -> list[Sheet]:
 
 
 def preset_sheet(results: Results, setting: Setting) -> Sheet:
-    """Our rows on one preset, beside the paper's where it has them."""
-    metrics = results.study.metrics
-    shows_paper = _shows_paper(results, setting)
-    header = ["Row", *(SYMBOLS[metric] for metric in metrics), *(f"Δ {SYMBOLS[metric]}" for metric in metrics)]
+    """Our rows on one preset, beside the paper's where it has them; what failed is said so."""
+    metrics, cells = results.study.metrics, results.rows(setting.preset)
+    columns: list[tuple[str, Callable[[Cell, Metric], str]]] = [
+        ("", lambda cell, metric: _ours(cell, metric, is_first=metric == metrics[0])),
+        ("Δ ", lambda cell, metric: signed(results.delta(cell, metric))),
+    ]
+    shows_paper = any(printed(cell.published, metric) is not None for cell in cells for metric in metrics)
     if shows_paper:
-        header += [f"paper {SYMBOLS[metric]}" for metric in metrics]
-        header += [f"paper Δ {SYMBOLS[metric]}" for metric in metrics]
-        what = "to paper" if setting.is_paper else "Δ to paper's Δ"
-        header += [f"{what} {SYMBOLS[metric]}" for metric in metrics]
-    rows = [_row(results, cell, setting) for cell in results.rows(setting.preset)]
+        columns += [
+            ("paper ", lambda cell, metric: _printed(cell.published, metric)),
+            ("paper Δ ", lambda cell, metric: signed(results.paper_delta(cell, metric))),
+        ]
+        # Of another backbone only differences between rows can be set beside each other.
+        beside, what = (
+            (results.to_paper, "to paper ") if setting.is_paper else (results.delta_to_paper, "Δ to paper's Δ ")
+        )
+        columns.append((what, lambda cell, metric: signed(beside(cell, metric))))
+    header = ("Row", *(f"{title}{SYMBOLS[metric]}" for title, _ in columns for metric in metrics))
+    rows = tuple((_label(cell), *(text(cell, metric) for _, text in columns for metric in metrics)) for cell in cells)
     marked = frozenset(place for place, row in enumerate(results.study.rows) if row.key == results.study.reference)
     where = "" if setting.is_paper or not shows_paper else "; the paper's numbers are of another backbone"
-    return Sheet(f"{setting.experiment.name}{where}", tuple(header), tuple(rows), marked)
+    return Sheet(f"{setting.experiment.name}{where}", header, rows, marked)
 
 
-def _shows_paper(results: Results, setting: Setting) -> bool:
-    """Whether the paper prints accuracies of this experiment on this preset's stream."""
-    cells = results.rows(setting.preset)
-    return any(printed(cell.published, metric) is not None for cell in cells for metric in results.study.metrics)
+def _ours(cell: Cell, metric: Metric, is_first: bool) -> str:
+    """Our figure, or in the first column that there is none."""
+    return "failed" if cell.failed and is_first else with_deviation(cell.figures[metric])
 
 
-def _row(results: Results, cell: Cell, setting: Setting) -> tuple[str, ...]:
-    """One row of a sheet; what failed is said so."""
-    metrics = results.study.metrics
-    label = cell.row.label if cell.choice is None else f"{cell.row.label} ({_chosen(cell)})"
-    cells = [label, *(with_deviation(cell.figures[metric]) for metric in metrics)]
-    if cell.failed:
-        cells[1] = "failed"
-    cells += [signed(results.delta(cell, metric)) for metric in metrics]
-    if _shows_paper(results, setting):
-        cells += [_printed(cell.published, metric) for metric in metrics]
-        cells += [signed(results.paper_delta(cell, metric)) for metric in metrics]
-        cells += [signed(_beside_paper(results, cell, metric, setting)) for metric in metrics]
-    return tuple(cells)
-
-
-def _chosen(cell: Cell) -> str:
-    """The value that was chosen for a row."""
-    chosen = cell.choice.chosen if cell.choice else None
-    return "nothing could be chosen" if chosen is None else chosen.partition("=")[2]
+def _label(cell: Cell) -> str:
+    """A row's label with the value that was chosen for it."""
+    if cell.choice is None:
+        return cell.row.label
+    chosen = "nothing could be chosen" if cell.choice.chosen is None else cell.choice.chosen.partition("=")[2]
+    return f"{cell.row.label} ({chosen})"
 
 
 def _printed(published: Published, metric: Metric) -> str:
@@ -94,39 +89,29 @@ def _printed(published: Published, metric: Metric) -> str:
     return with_deviation(Spread(printed(published, metric), deviation))
 
 
-def _beside_paper(results: Results, cell: Cell, metric: Metric, setting: Setting) -> float | None:
-    """The difference to the paper; of another backbone only differences between rows can be set beside each other."""
-    if setting.is_paper:
-        return results.to_paper(cell, metric)
-    return difference(results.delta(cell, metric), results.paper_delta(cell, metric))
-
-
 def paper_sheets(results: Results) -> list[Sheet]:
     """The paper's numbers on those of its streams that none of our presets is."""
     study = results.study
     ours = {setting.stream for setting in results.settings}
     symbols = [SYMBOLS[metric] for metric in study.metrics]
+    header = ("Row", *symbols, *(f"Δ {symbol}" for symbol in symbols))
     found = []
     for stream, cells in results.paper.numbers.get(study.name, {}).items():
         if stream in ours or all(published.final is None for published in cells.values()):
             continue
-        reference = cells.get(study.reference, Published())
-        rows = []
+        reference, rows = cells.get(study.reference, Published()), []
         for row in study.rows:
             own = cells.get(row.key, Published())
             deltas = [difference(printed(own, metric), printed(reference, metric)) for metric in study.metrics]
             rows.append((row.label, *(_printed(own, metric) for metric in study.metrics), *map(signed, deltas)))
-        header = ("Row", *symbols, *(f"Δ {symbol}" for symbol in symbols))
         found.append(Sheet(f"The paper on {stream}, other data than ours", header, tuple(rows)))
     return found
 
 
 def conditions(results: Results) -> list[str]:
     """Say for each preset what is as in the paper and what is not."""
-    lines = [_condition(results, setting) for setting in results.settings]
-    if results.overrides:
-        lines.append(f"Settings changed for this table: {', '.join(results.overrides)}.")
-    return lines
+    changed = [f"Settings changed for this table: {', '.join(results.overrides)}."] if results.overrides else []
+    return [_condition(results, setting) for setting in results.settings] + changed
 
 
 def _condition(results: Results, setting: Setting) -> str:
@@ -150,18 +135,15 @@ def _condition(results: Results, setting: Setting) -> str:
 def choices(results: Results) -> list[str]:
     """Say for each row with choices which was taken, and by what numbers on validation images."""
     lines = []
-    for cell in results.cells.values():
-        if cell.choice is None:
-            continue
+    for cell, choice in ((cell, cell.choice) for cell in results.cells.values() if cell.choice):
+        key = next(iter(choice.scores)).partition("=")[0]
         scores = [
-            f"{choice.partition('=')[2]}: " + ("failed" if score is None else f"{100 * score[0]:.2f}")
-            for choice, score in cell.choice.scores.items()
+            f"{each.partition('=')[2]}: {'failed' if score is None else number(100 * score[0])}"
+            for each, score in choice.scores.items()
         ]
-        name = results.setting(cell.preset).experiment.name
-        key = next(iter(cell.choice.scores)).partition("=")[0]
         lines.append(
-            f"{name}: {cell.row.label} runs with {cell.choice.chosen or 'nothing'}, chosen by final accuracy on "
-            f"validation images ({key} {', '.join(scores)}); the paper reports the best of these values."
+            f"{results.name(cell.preset)}: {cell.row.label} runs with {choice.chosen or 'nothing'}, chosen by final "
+            f"accuracy on validation images ({key} {', '.join(scores)}); the paper reports the best of these values."
         )
     return lines
 
@@ -169,7 +151,7 @@ def choices(results: Results) -> list[str]:
 def failures(results: Results) -> list[str]:
     """Say which rows failed and why."""
     return [
-        f"{results.setting(cell.preset).experiment.name}, {cell.row.label} failed: {reason}"
+        f"{results.name(cell.preset)}, {cell.row.label} failed: {reason}"
         for cell in results.cells.values()
         for reason in cell.reasons
     ]
@@ -198,11 +180,10 @@ def to_page(results: Results, extra: Sequence[str] = ()) -> str:
 
 def _versions(results: Results) -> str:
     """Say with what the numbers were made."""
+    made_by = [record.environment for cell in results.cells.values() for record in cell.records]
     places = {
-        f"clare {record.environment.get('clare')}, torch {record.environment.get('torch')} on "
-        f"{record.environment.get('device')} in {record.environment.get('precision')}"
-        for cell in results.cells.values()
-        for record in cell.records
+        f"clare {each.get('clare')}, torch {each.get('torch')} on {each.get('device')} in {each.get('precision')}"
+        for each in made_by
     }
     made = "; ".join(sorted(places)) or f"clare {__version__}, no run came to its end"
     return f"Made with {made}; seeds {', '.join(map(str, results.seeds))}."
@@ -216,23 +197,21 @@ def as_json(results: Results, folder: Path) -> dict[str, Any]:
         "paper": results.paper.source,
         "seeds": list(results.seeds),
         "overrides": list(results.overrides),
-        "presets": {setting.preset: _setting_values(setting) for setting in results.settings},
+        "presets": {
+            setting.preset: {
+                "name": setting.experiment.name,
+                "stream_in_paper": setting.stream,
+                "paper_has_numbers": setting.has_numbers,
+                "same_backbone": setting.same_backbone,
+                "same_seeds": setting.same_seeds,
+                "recipe_differences": {key: list(values) for key, values in setting.recipe.items()},
+            }
+            for setting in results.settings
+        },
         "cells": [
             {**as_values(results, cell), "runs": _runs(cell, folder), "choice": _choice_values(cell)}
             for cell in results.cells.values()
         ],
-    }
-
-
-def _setting_values(setting: Setting) -> dict[str, Any]:
-    """In what a preset is the paper's."""
-    return {
-        "name": setting.experiment.name,
-        "stream_in_paper": setting.stream,
-        "paper_has_numbers": setting.has_numbers,
-        "same_backbone": setting.same_backbone,
-        "same_seeds": setting.same_seeds,
-        "recipe_differences": {key: list(values) for key, values in setting.recipe.items()},
     }
 
 

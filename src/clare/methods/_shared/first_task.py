@@ -1,6 +1,6 @@
 """What the methods that tune the backbone on the first task alone have in common."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -9,11 +9,12 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.heads.trained import TrainedSettings
-from clare.methods.base import Method, ReadingSettings, bare_features
+from clare.methods._shared.recipe import RecipeMethod, SgdSettings
+from clare.methods.base import ReadingSettings, bare_features
 from clare.methods.protocols import CachesFeatures
 from clare.seeds import generator_at
 from clare.settings import Acts
-from clare.steps import Learning, Phase, Sgd, TaskInfo
+from clare.steps import Learning, TaskInfo
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
 from clare.tuners.scale_shift import ScaleShift
 from clare.tuners.token_prompts import TokenPrompts
@@ -28,7 +29,7 @@ OF_ONE_TUNER: Acts = {"adapter": {"tuner": ("adapter",)}, "num_prompts": {"tuner
 TUNERS = ("adapter", "ssf", "vpt-deep", "vpt-shallow")
 
 
-class FirstTaskSettings(ReadingSettings):
+class FirstTaskSettings(SgdSettings, ReadingSettings):
     """The tuner and the recipe of its training."""
 
     acts: ClassVar[Acts] = {
@@ -36,6 +37,7 @@ class FirstTaskSettings(ReadingSettings):
         **{key: {"tuner": TUNERS} for key in ("epochs", "batch_size", "learning_rate", "momentum", "weight_decay")},
     }
 
+    defaults: ClassVar[Any] = {"batch_size": 48, "learning_rate": 0.01}
     tuner: Literal["adapter", "ssf", "vpt-deep", "vpt-shallow", "none"] = Field(
         "adapter",
         description="What the first task trains: an adapter beside every MLP, scales and shifts of all layers' outputs "
@@ -44,10 +46,6 @@ class FirstTaskSettings(ReadingSettings):
     adapter: AdapterSettings = Field(AdapterSettings(), description="The adapter.")
     num_prompts: int = Field(5, ge=1, le=1000, description="Prompts that a block gets.")
     epochs: int = Field(20, ge=1, le=10_000, description="Epochs of tuning on the first task.")
-    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
-    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
 
 
 def make_tuner(vit: VisionTransformer, settings: FirstTaskSettings, generator: torch.Generator) -> Tuner | None:
@@ -61,7 +59,7 @@ def make_tuner(vit: VisionTransformer, settings: FirstTaskSettings, generator: t
     return TokenPrompts(vit, settings.num_prompts, deep=settings.tuner == "vpt-deep")
 
 
-class FirstTaskMethod(Method, CachesFeatures):
+class FirstTaskMethod(RecipeMethod, CachesFeatures):
     """A method whose features are tuned on the first task and never change again."""
 
     fixed_shapes = True
@@ -92,13 +90,10 @@ class FirstTaskMethod(Method, CachesFeatures):
         """Train the tuner if this is the first task; the rows trained with it are thrown away."""
         if self.tasks or self.tuner is None:
             return
-        settings = self.settings
         head = TUNING_HEAD.make(self.num_tuned, self.seed).to(self.head.rows.device)
         head.open_block(len(task.classes), task.generator("tuning rows"))
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
             return head.block_loss(self.tuned_features(images), labels)
 
-        optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay)
-        groups = [*self.tuner.groups(), *head.groups()]
-        yield Phase("tune", settings.epochs, groups, loss, optimizer, settings.batch_size)
+        yield self.phase("tune", self.settings.epochs, [*self.tuner.groups(), *head.groups()], loss=loss)

@@ -16,29 +16,26 @@ from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
 from clare.heads.kinds import AnyHead
 from clare.heads.trained import TrainedSettings
-from clare.methods.base import HeadOnlySettings, Method, bare_features
+from clare.methods._shared.recipe import EpochSettings, RecipeMethod
+from clare.methods.base import bare_features
 from clare.methods.protocols import CachesQueries, HasStructure, PassesSeveralTimes, PlansTasks
 from clare.settings import Acts
-from clare.steps import Adam, Collect, Group, Learning, Loss, Phase, Source, TaskInfo
+from clare.steps import Adam, Collect, Group, Learning, Loss, Phase, TaskInfo
 
 Start = Literal["small", "wide"]
-KeyQueries = Literal["augmented", "plain"]
-"""Queries that keys learn from: of images as training augments them, or as testing sees them."""
 RANGES: dict[Start, tuple[float, float]] = {"small": (0.0, 0.01), "wide": (-1.0, 1.0)}
 
 
-class PromptedSettings(HeadOnlySettings):
+class PromptedSettings(EpochSettings):
     """The head and the recipe of a task's training."""
 
+    defaults: ClassVar[Any] = {"epochs": 5, "batch_size": 128, "learning_rate": 0.015}
     acts: ClassVar[Acts] = {"initial_rows": {"head.form": ("linear",)}}
 
     head: AnyHead = Field(TrainedSettings(form="linear"), description="The classifier.")
     initial_rows: Literal["zero", "drawn"] = Field(
         "zero", description="Rows of a new task start at zero or are drawn; cosine rows are always drawn."
     )
-    epochs: int = Field(5, ge=1, le=10_000, description="Epochs of training a task.")
-    batch_size: int = Field(128, ge=1, le=65_536, description="Images per step, over all ranks together.")
-    learning_rate: float = Field(0.015, gt=0, le=100, description="Learning rate of Adam at the start of a task.")
     schedule: Literal["constant", "cosine", "quarter-cosine"] = Field(
         "constant", description="How the learning rate goes from epoch to epoch."
     )
@@ -46,8 +43,31 @@ class PromptedSettings(HeadOnlySettings):
         1.0, ge=0, le=1e6, description="Largest norm of the gradient of all that is trained; 0 never shortens it."
     )
 
+    @property
+    def optimizer(self) -> Adam:
+        """Adam with the schedule of the settings."""
+        return Adam(self.learning_rate, schedule=self.schedule)
 
-class PromptedMethod(Method, CachesQueries, PassesSeveralTimes):
+
+class KeyedSettings(PromptedSettings):
+    """How keys learn by which prompts are found, where they start, and whether a batch agrees on what it finds."""
+
+    pull_weight: float = Field(1.0, ge=0, le=1000, description="Weight of the pull of an image's keys to its query.")
+    key_queries: Literal["augmented", "plain"] = Field(
+        "augmented",
+        description="Queries that keys learn from: of training's augmented images (official), or of plain ones.",
+    )
+    prompt_start: Start = Field(
+        "small", description="Prompts and keys start uniform in 0..0.01 (official) or in -1..1 (PyTorch port)."
+    )
+    vote_at_test: bool = Field(
+        False,
+        description="At test, all images of a batch get the prompts that most of them choose; "
+        "answers then depend on which images share a batch.",
+    )
+
+
+class PromptedMethod(RecipeMethod, CachesQueries, PassesSeveralTimes):
     """A method whose prompts depend on a query: the image's feature in the bare backbone."""
 
     # Pools have all their slots from the start; the slot of the current task is a tensor.
@@ -69,21 +89,19 @@ class PromptedMethod(Method, CachesQueries, PassesSeveralTimes):
         if self.settings.initial_rows == "zero" and self.settings.head.row_form == "linear":
             self.head.block.data.zero_()
 
-    def phase(self, groups: list[Group]) -> Phase:
-        """Return the phase that trains these groups and the head over the task's images."""
-        return self._phase("train", [*groups, *self.head.groups()], self.loss)
+    def phase(self, name: str, epochs: int, groups: list[Group], **more: Any) -> Phase:
+        """Return a phase of the method's recipe, whose gradients are clipped."""
+        return super().phase(name, epochs, groups, clip_norm=self.settings.clip_norm or None, **more)
 
-    def learn_keys(self, keys: Group, loss: Loss) -> Learning:
-        """Train keys by themselves, on the queries of the task's images as testing sees them."""
-        queries = yield Collect("queries", self.queries)
-        yield self._phase("keys", [keys], loss, Queries(queries["values"], queries["labels"]))
-
-    def _phase(self, name: str, groups: list[Group], loss: Loss, data: Source | None = None) -> Phase:
-        """Return a phase of the method's recipe."""
-        settings = self.settings
-        optimizer = Adam(settings.learning_rate, schedule=settings.schedule)
-        clip_norm = settings.clip_norm or None
-        return Phase(name, settings.epochs, groups, loss, optimizer, settings.batch_size, data, clip_norm)
+    def train_prompts(self, prompts: list[Group], keys: Group | None = None, key_loss: Loss | None = None) -> Learning:
+        """Train prompts and rows; keys with them, or before them on queries of images as testing sees them."""
+        epochs = self.settings.epochs
+        if keys and key_loss:
+            queries = yield Collect("queries", self.queries)
+            yield self.phase("keys", epochs, [keys], loss=key_loss, data=Queries(queries["values"], queries["labels"]))
+        elif keys:
+            prompts = [*prompts, keys]
+        yield self.phase("train", epochs, [*prompts, *self.head.groups()])
 
 
 class Queries:
