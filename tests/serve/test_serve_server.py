@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -131,7 +132,28 @@ def test_a_server_ends_although_its_work_does_not(start_python: Start, folder: P
         while not (folder / "at-work").exists():
             assert server.poll() is None
             time.sleep(0.02)
-        os.kill(server.pid, sign)
-        # It would think for ten minutes; a hung server fails here.
-        _, errors = server.communicate(timeout=60)
+        errors = ended_by(server, sign)
     assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_a_server_ends_although_what_it_leaves_is_cleared_away_slowly(folder: Path) -> None:
+    # No fork, since those end without clearing anything away.
+    command = [sys.executable, endless_server.__file__, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = re.search(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
+        assert address is not None
+        assert httpx.get(f"{address.group()}/healthz", timeout=60).status_code == 200
+        try:
+            assert ended_by(server, signal.SIGINT) == ""
+        finally:
+            server.kill()
+        assert server.returncode == 0
+
+
+def ended_by(server: "subprocess.Popen[str]", sign: int) -> str:
+    """Tell a server to end, which would think for ten minutes if it were let, and return what it said."""
+    os.kill(server.pid, sign)
+    _, errors = server.communicate(timeout=60)
+    return errors

@@ -134,6 +134,9 @@ class Server(uvicorn.Server):
             handler.addFilter(not_again)
         try:
             super().run(sockets)
+        except KeyboardInterrupt:
+            # What the interpreter would still clear away can take seconds, and no thread could end it by then.
+            self._end_now()
         finally:
             for handler, not_again in filters.items():
                 handler.removeFilter(not_again)
