@@ -1,6 +1,6 @@
 """The child process of a job: teaches a model folder and says on its standard output, line by line, how far it is."""
 
-import dataclasses
+import asyncio
 import json
 import math
 import os
@@ -8,16 +8,17 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 from clare.classifier.classifier import load
 from clare.classifier.pictures import Reader
 from clare.data.images import Pixels
+from clare.engine.context import Silence
 from clare.errors import ClareError
 from clare.files import write_json
-from clare.model.records import Change, Mode
-from clare.record import TaskEvent
+from clare.model.records import Mode
 from clare.serve.archives import StoredImage
 from clare.serve.decoders import Decoder
 from clare.serve.decoding import Wanted
@@ -32,7 +33,7 @@ TRUSTED_SHARE = 0.7
 GREATEST_PROGRESS = 0.98
 
 
-class Reporter:
+class Reporter(Silence):
     """A listener that writes lines of JSON."""
 
     def __init__(self, out: TextIO) -> None:
@@ -69,12 +70,6 @@ class Reporter:
         if time.monotonic() - self._last > SECONDS_BETWEEN_REPORTS:
             self._tell(None)
 
-    def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
-        """Nothing to tell: the next epoch will be told."""
-
-    def measured(self, task: TaskEvent) -> None:
-        """Nothing to tell: the change will be told."""
-
     def notice(self, text: str) -> None:
         """Tell what the user should know."""
         self._tell(text)
@@ -98,29 +93,27 @@ def expected(elapsed: float, estimate: float | None) -> tuple[float, float | Non
     return round(progress, 4), round(left, 1)
 
 
-def describe(change: Change) -> dict[str, Any]:
-    """Return a change as JSON values."""
-    return {**dataclasses.asdict(change), "classes": list(change.classes)}
-
-
 def write_examples(folder: Path, images: Sequence[StoredImage], limits: Limits) -> None:
     """Leave the list of a job's images for the child."""
     listed = [{"label": image.label, "name": image.name, "file": image.path.name} for image in images]
     write_json(folder / MANIFEST, {"limits": limits.model_dump(), "images": listed})
 
 
-def read_examples(folder: Path, reader: Reader) -> dict[str, list[Pixels]]:
+async def read_examples(folder: Path, reader: Reader) -> dict[str, list[Pixels]]:
     """Decode the images of a job, by class."""
     manifest: Mapping[str, Any] = json.loads((folder / MANIFEST).read_text())
     limits = Limits(**manifest["limits"])
     wanted = Wanted(limits.image_pixels, reader.channels, reader.shorter_side)
     examples: dict[str, list[Pixels]] = {}
-    with Decoder(limits.image_seconds) as decoder:
+    decoder = Decoder(limits.image_seconds)
+    try:
         for image in manifest["images"]:
-            answer = decoder.decode((folder / image["file"]).read_bytes(), wanted)
+            answer = await decoder.decode((folder / image["file"]).read_bytes(), wanted)
             if answer.pixels is None:
                 raise refusal_of(answer, image["name"], limits)
             examples.setdefault(image["label"], []).append(as_array(answer.pixels))
+    finally:
+        await decoder.stop()
     return examples
 
 
@@ -128,10 +121,10 @@ def teach(path: Path, device: str, method: str | None, folder: Path, mode: Mode,
     """Teach the model the images of a job and tell the change."""
     reporter.say(step="reading the images")
     model = load(path, method=method, device=device)
-    examples = read_examples(folder, model.reader())
+    examples = asyncio.run(read_examples(folder, model.reader()))
     num_images = sum(map(len, examples.values()))
     reporter.begin(model.estimate_seconds(num_images, len(examples), mode))
-    reporter.say(change=describe(model.learn(examples, mode=mode, listener=reporter)))
+    reporter.say(change=asdict(model.learn(examples, mode=mode, listener=reporter)))
 
 
 def main(arguments: Sequence[str]) -> int:
