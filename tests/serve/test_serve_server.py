@@ -30,7 +30,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def port(options: Callable[..., Options]) -> Iterator[int]:
     """Return the port of a server in a thread of this process."""
-    app = make_app(options(request_seconds=30))
+    app = make_app(options(hosts=("127.0.0.1", "localhost"), request_seconds=30))
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
         server = Server(app, app.state.clear_up)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -79,6 +79,17 @@ def test_further_connections_are_closed_and_told_once(
         with contextlib.suppress(httpx.TransportError):
             assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
             break
+
+
+def test_no_answer_is_shown_in_a_frame(port: int) -> None:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        paths = ("/", "/docs", "/assets/index.html", "/healthz", "/jobs/none", "/nowhere")
+        answers = [client.get(path) for path in paths] + [client.get("/", headers={"host": "evil.example"})]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 404, 404, 403]
+    for answer in answers:
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
+        assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 def test_connections_are_fewer_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
