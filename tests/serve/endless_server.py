@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fake_service import FakeModel
@@ -23,7 +23,17 @@ class Endless(FakeModel):
         return []
 
 
+class Clinging:
+    """Takes as long to be cleared away where the interpreter ends, when no thread can end the process any more."""
+
+    def __del__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        # The module's names are gone by then.
+        sleep(600)
+
+
 if __name__ == "__main__":
+    # What `sys` holds is cleared away last.
+    setattr(sys, "clinging", Clinging())  # noqa: B010
     command.load = lambda path, *, method, device: Endless(path)  # type: ignore[assignment, misc, return-value]
     command.serve_command(
         Console(), Console(stderr=True), Path(sys.argv[1]), "127.0.0.1", 0, None, "cpu", [], sys.argv[2:], None

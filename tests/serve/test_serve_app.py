@@ -329,16 +329,6 @@ def test_the_page_and_its_files_are_served(client: Client) -> None:
     assert server.get("/assets/%2e%2e/app.py").status_code == 404
 
 
-def test_no_answer_is_shown_in_a_frame(client: Client) -> None:
-    server = client(hosts=("testserver",))
-    for path in ("/", "/docs", "/assets/index.html", "/healthz", "/jobs/none", "/nowhere"):
-        headers = server.get(path).headers
-        assert headers["x-frame-options"] == "DENY"
-        assert headers["content-security-policy"] == "frame-ancestors 'none'"
-        assert headers["x-content-type-options"] == "nosniff"
-    assert server.get("/", headers={"host": "evil.example"}).headers["x-frame-options"] == "DENY"
-
-
 def test_the_interface_is_documented_without_anything_from_elsewhere(client: Client) -> None:
     server = client()
     page = server.get("/docs")

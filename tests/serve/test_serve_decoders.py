@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,24 +16,39 @@ from fake_service import bomb, many_scans, png
 
 from clare.classifier.pictures import Reader
 from clare.serve.decoders import Decoder, Decoders
-from clare.serve.decoding import Outcome, Wanted, decode, judge, send_request
+from clare.serve.decoding import REQUEST, Outcome, Wanted, decode, judge
 from clare.serve.limits import Limits, Refusal
 
 WANTED = Wanted(1_000_000, 1, 28)
 READER = Reader(1, 28, 0)
 
 
+def use(decoder: Decoder, work: Callable[[], Awaitable[None]]) -> None:
+    """Do something with a decoder, and end it."""
+
+    async def both() -> None:
+        try:
+            await work()
+        finally:
+            await decoder.stop()
+
+    asyncio.run(both())
+
+
 @pytest.mark.parametrize(
     "content", [png(7), png(9, (300, 40)), b"text", bomb(5_000), png(5, (90, 90))[:80], many_scans(200), b""]
 )
 def test_a_process_answers_as_a_call_does(content: bytes) -> None:
-    expected = decode(content, WANTED)
-    with Decoder(60) as decoder:
+    expected, decoder = decode(content, WANTED), Decoder(60)
+
+    async def work() -> None:
         for _ in range(2):
-            answer = decoder.decode(content, WANTED)
+            answer = await decoder.decode(content, WANTED)
             assert answer[:2] == expected[:2]
             assert (answer.pixels is None) == (expected.pixels is None)
             assert answer.pixels is None or np.array_equal(answer.pixels, expected.pixels)
+
+    use(decoder, work)
 
 
 def test_a_decoder_needs_no_torch() -> None:
@@ -56,45 +71,70 @@ def test_damaged_headers_fill_no_log_with_warnings() -> None:
 
 
 def test_a_picture_that_takes_too_long_ends_the_process_and_the_next_one_gets_another() -> None:
-    with Decoder(1e-6) as decoder:
-        assert decoder.decode(png(7), WANTED).outcome is Outcome.TOO_SLOW
+    decoder = Decoder(0.2)
+
+    async def work() -> None:
+        process = await decoder.start()
+        # A stopped process stands for one that decodes without end.
+        os.kill(process.pid, signal.SIGSTOP)
+        assert (await decoder.decode(png(7), WANTED)).outcome is Outcome.TOO_SLOW
+        assert process.returncode == -signal.SIGKILL
         decoder.seconds = 60
-        assert decoder.decode(png(7), WANTED).outcome is Outcome.DECODED
+        assert (await decoder.decode(png(7), WANTED)).outcome is Outcome.DECODED
+
+    use(decoder, work)
 
 
 def test_a_process_that_died_is_replaced() -> None:
-    with Decoder(60) as decoder:
-        process = decoder.start()
-        assert process is not None
+    decoder = Decoder(60)
+
+    async def work() -> None:
+        process = await decoder.start()
         process.kill()
-        process.wait()
-        assert decoder.decode(png(7), WANTED).outcome is Outcome.DECODED
+        await process.wait()
+        assert (await decoder.decode(png(7), WANTED)).outcome is Outcome.DECODED
+
+    use(decoder, work)
 
 
-def test_a_closed_decoder_gives_up_at_once() -> None:
+def test_a_picture_at_which_the_process_dies_is_damaged_and_the_next_one_gets_another() -> None:
     decoder = Decoder(600)
-    process = decoder.start()
-    assert process is not None
-    # A stopped process stands for one that decodes without end.
-    os.kill(process.pid, signal.SIGSTOP)
-    outcomes: list[Outcome] = []
-    thread = threading.Thread(target=lambda: outcomes.append(decoder.decode(png(7), WANTED).outcome))
-    thread.start()
-    time.sleep(0.1)
-    decoder.close()
-    thread.join()
-    assert outcomes == [Outcome.GIVEN_UP]
-    assert decoder.decode(png(7), WANTED).outcome is Outcome.GIVEN_UP
-    assert process.returncode == -signal.SIGKILL
+
+    async def work() -> None:
+        # So large that it is still being sent when the process dies, or small enough to have been sent.
+        for content in (bytes(1 << 24), png(7)):
+            process = await decoder.start()
+            os.kill(process.pid, signal.SIGSTOP)
+            asked = asyncio.create_task(decoder.decode(content, WANTED))
+            await asyncio.sleep(0.1)
+            os.kill(process.pid, signal.SIGKILL)
+            assert (await asked).outcome is Outcome.DAMAGED
+        assert (await decoder.decode(png(7), WANTED)).outcome is Outcome.DECODED
+
+    use(decoder, work)
+
+
+def test_a_decoder_that_is_stopped_gives_up_at_once() -> None:
+    decoder = Decoder(600)
+
+    async def work() -> None:
+        process = await decoder.start()
+        os.kill(process.pid, signal.SIGSTOP)
+        asked = asyncio.create_task(decoder.decode(png(7), WANTED))
+        await asyncio.sleep(0.1)
+        await decoder.stop()
+        assert (await asked).pixels is None
+        assert process.returncode == -signal.SIGKILL
+
+    use(decoder, work)
 
 
 def test_who_leaves_while_all_are_busy_leaves_nothing_behind() -> None:
-    async def use() -> None:
+    async def work() -> None:
         decoders = Decoders(1, Limits())
         try:
             (decoder,) = decoders._all
-            process = decoder.start()
-            assert process is not None
+            process = await decoder.start()
             os.kill(process.pid, signal.SIGSTOP)
             asked = [asyncio.create_task(decoders.decode_all([("a", png(7))], READER)) for _ in range(3)]
             await asyncio.sleep(0.1)
@@ -106,13 +146,13 @@ def test_who_leaves_while_all_are_busy_leaves_nothing_behind() -> None:
             assert pixels.shape == (1, 28, 28)
             assert process.returncode == -signal.SIGKILL
         finally:
-            decoders.close()
+            await decoders.close()
 
-    asyncio.run(use())
+    asyncio.run(work())
 
 
 def test_the_pixels_of_a_request_are_bounded() -> None:
-    async def use() -> None:
+    async def work() -> None:
         decoders = Decoders(1, Limits(predict_pixels=3 * 28 * 28))
         try:
             assert len(await decoders.decode_all([("a", png(7))] * 3, READER)) == 3
@@ -120,9 +160,9 @@ def test_the_pixels_of_a_request_are_bounded() -> None:
                 await decoders.decode_all([("a", png(7))] * 4, READER)
             assert caught.value.status == 413
         finally:
-            decoders.close()
+            await decoders.close()
 
-    asyncio.run(use())
+    asyncio.run(work())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a process that ended")
@@ -140,7 +180,8 @@ def test_a_decoder_dies_with_its_parent_although_its_input_stays_open() -> None:
     try:
         with os.fdopen(write, "wb") as pipe:
             # An answer shows that the child is ready.
-            send_request(pipe, b"", WANTED)
+            pipe.write(REQUEST.pack(0, *WANTED))
+            pipe.flush()
             assert parent.stdout is not None
             child = int(parent.stdout.readline())
             parent.kill()

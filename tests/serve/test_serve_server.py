@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def port(options: Callable[..., Options]) -> Iterator[int]:
     """Return the port of a server in a thread of this process."""
-    app = make_app(options(request_seconds=30))
+    app = make_app(options(hosts=("127.0.0.1", "localhost"), request_seconds=30))
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
         server = Server(app, app.state.clear_up)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -78,6 +79,17 @@ def test_further_connections_are_closed_and_told_once(
         with contextlib.suppress(httpx.TransportError):
             assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
             break
+
+
+def test_no_answer_is_shown_in_a_frame(port: int) -> None:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        paths = ("/", "/docs", "/assets/index.html", "/healthz", "/jobs/none", "/nowhere")
+        answers = [client.get(path) for path in paths] + [client.get("/", headers={"host": "evil.example"})]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 404, 404, 403]
+    for answer in answers:
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
+        assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 def test_connections_are_fewer_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +143,28 @@ def test_a_server_ends_although_its_work_does_not(start_python: Start, folder: P
         while not (folder / "at-work").exists():
             assert server.poll() is None
             time.sleep(0.02)
-        os.kill(server.pid, sign)
-        # It would think for ten minutes; a hung server fails here.
-        _, errors = server.communicate(timeout=60)
+        errors = ended_by(server, sign)
     assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_a_server_ends_although_what_it_leaves_is_cleared_away_slowly(folder: Path) -> None:
+    # No fork, since those end without clearing anything away.
+    command = [sys.executable, endless_server.__file__, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = re.search(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
+        assert address is not None
+        assert httpx.get(f"{address.group()}/healthz", timeout=60).status_code == 200
+        try:
+            assert ended_by(server, signal.SIGINT) == ""
+        finally:
+            server.kill()
+        assert server.returncode == 0
+
+
+def ended_by(server: "subprocess.Popen[str]", sign: int) -> str:
+    """Tell a server to end, which would think for ten minutes if it were let, and return what it said."""
+    os.kill(server.pid, sign)
+    _, errors = server.communicate(timeout=60)
+    return errors

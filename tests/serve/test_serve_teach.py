@@ -1,5 +1,6 @@
 """What the child process of a job tells, and what it reads."""
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -11,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clare.classifier.pictures import Reader
-from clare.model.records import Change
 from clare.serve.archives import StoredImage
 from clare.serve.limits import Limits, Refusal
-from clare.serve.teach import Reporter, describe, expected, read_examples, write_examples
+from clare.serve.teach import Reporter, expected, read_examples, write_examples
 
 seconds = st.floats(0, 1e5)
 
@@ -70,27 +70,16 @@ def test_a_job_reads_its_images_by_class_and_names_a_damaged_one(tmp_path: Path)
         images.append(StoredImage(label, f"picture {number}", path))
     reader = Reader(1, 28, 0)
     write_examples(tmp_path, images[:3], Limits(image_pixels=1000))
-    examples = read_examples(tmp_path, reader)
+    examples = asyncio.run(read_examples(tmp_path, reader))
     assert list(examples) == ["b", "a"]
     assert [int(image[0, 0]) for image in examples["b"]] == [1, 3]
     write_examples(tmp_path, images, Limits(image_pixels=1000))
     with pytest.raises(Refusal, match="'picture 3'"):
-        read_examples(tmp_path, reader)
+        asyncio.run(read_examples(tmp_path, reader))
 
 
 def test_a_job_gives_up_an_image_that_takes_too_long(tmp_path: Path) -> None:
     (tmp_path / "part-0").write_bytes(png(1))
     write_examples(tmp_path, [StoredImage("a", "slow.png", tmp_path / "part-0")], Limits(image_seconds=1e-6))
     with pytest.raises(Refusal, match=r"'slow\.png' took more than 1e-06 seconds"):
-        read_examples(tmp_path, Reader(1, 28, 0))
-
-
-def test_a_change_becomes_json() -> None:
-    change = Change(3, "learn", "now", ("a", "b"), {"accuracy": 1.0})
-    assert json.loads(json.dumps(describe(change))) == {
-        "number": 3,
-        "kind": "learn",
-        "at": "now",
-        "classes": ["a", "b"],
-        "report": {"accuracy": 1.0},
-    }
+        asyncio.run(read_examples(tmp_path, Reader(1, 28, 0)))

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -64,9 +64,8 @@ def serve_command(
             )
         told = f"{model} is served at {address} (interface: {address}/docs); Ctrl-C ends"
         console.print(told, soft_wrap=True, highlight=False, markup=False)
-        server = Server(app, app.state.clear_up)
-        with suppress(KeyboardInterrupt), settled():
-            server.run(sockets=[listener])
+        with settled():
+            Server(app, app.state.clear_up).run(sockets=[listener])
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from fastapi.staticfiles import StaticFiles
 from clare.errors import ClareError, DataError
 from clare.model.records import Mode
 from clare.serve.described import describe_interface
-from clare.serve.guards import FrameGuard, SiteGuard, TimeLimit, check_token
+from clare.serve.guards import SiteGuard, TimeLimit, check_token
 from clare.serve.limits import Refusal
 from clare.serve.schemas import (
     LEARN_FORM,
@@ -68,7 +68,6 @@ def make_app(options: Options) -> FastAPI:
     app.mount("/assets", StaticFiles(directory=PAGE), name="assets")
     app.add_middleware(TimeLimit, limits=options.limits)
     app.add_middleware(SiteGuard, hosts=options.hosts)
-    app.add_middleware(FrameGuard)
     return app
 
 

@@ -36,9 +36,9 @@ def unpack(archive: Path, folder: Path, limits: Limits) -> list[StoredImage]:
     try:
         with zipfile.ZipFile(archive) as opened:
             members = _members(opened, limits)
-            _check_sizes(members, archive.stat().st_size, limits)
-            labels = _labels(members)
-            return _extract(opened, members, labels, folder, limits)
+            packed = archive.stat().st_size
+            _check_total(sum(member.file_size for member in members), packed, limits)
+            return _extract(opened, packed, list(zip(members, _labels(members), strict=True)), folder, limits)
     except ClareError:
         raise
     except Exception as error:  # damaged archives fail with almost every kind of exception
@@ -80,7 +80,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_kind(member: zipfile.ZipInfo) -> None:
-    """Refuse links, encrypted files, unusual packings and archives within the archive."""
+    """Refuse links, encrypted files and unusual packings."""
     name = member.filename[:200]
     if stat.S_ISLNK(member.external_attr >> 16):
         raise Refusal(422, f"'{name}' in the archive is a link; pack the image itself")
@@ -88,38 +88,19 @@ def _check_kind(member: zipfile.ZipInfo) -> None:
         raise Refusal(422, f"'{name}' in the archive is encrypted; pack it without a password")
     if member.compress_type not in PACKINGS:
         raise Refusal(422, f"'{name}' in the archive is packed in an unusual way; pack it with plain zip (deflate)")
-    if PurePosixPath(name).suffix.lower() == ".zip":
-        raise _nested(name)
 
 
-def _nested(name: str) -> Refusal:
-    """Say that an archive is within the archive."""
-    return Refusal(422, f"'{name}' in the archive is itself an archive; pack the images directly")
-
-
-def _check_sizes(members: list[zipfile.ZipInfo], packed: int, limits: Limits) -> None:
-    """Refuse an archive that says itself that it becomes too large."""
-    total = sum(member.file_size for member in members)
+def _check_total(total: int, packed: int, limits: Limits) -> None:
+    """Refuse an archive that becomes too large."""
     if total > limits.unpacked_bytes:
-        raise _too_large(limits)
+        raise Refusal(
+            413, f"the archive unpacks to more than {limits.unpacked_bytes} bytes; send fewer images at a time"
+        )
     if total > max(SMALLEST_SUSPECT, limits.unpacked_ratio * packed):
         raise Refusal(
             413,
             f"the archive unpacks to more than {limits.unpacked_ratio} times its size; pack images that are compressed",
         )
-    for member in members:
-        if member.file_size > limits.image_bytes:
-            raise _image_too_large(member, limits)
-
-
-def _too_large(limits: Limits) -> Refusal:
-    """Say that an archive becomes too large."""
-    return Refusal(413, f"the archive unpacks to more than {limits.unpacked_bytes} bytes; send fewer images at a time")
-
-
-def _image_too_large(member: zipfile.ZipInfo, limits: Limits) -> Refusal:
-    """Say that one file becomes too large."""
-    return Refusal(413, f"'{member.filename[:200]}' unpacks to more than {limits.image_bytes} bytes; make it smaller")
 
 
 def _labels(members: list[zipfile.ZipInfo]) -> list[str]:
@@ -136,11 +117,11 @@ def _labels(members: list[zipfile.ZipInfo]) -> list[str]:
 
 
 def _extract(
-    opened: zipfile.ZipFile, members: list[zipfile.ZipInfo], labels: list[str], folder: Path, limits: Limits
+    opened: zipfile.ZipFile, packed: int, members: list[tuple[zipfile.ZipInfo, str]], folder: Path, limits: Limits
 ) -> list[StoredImage]:
     """Write each file under a number and make sure that it is an image."""
     images, total, num_pixels = [], 0, 0
-    for number, (member, label) in enumerate(zip(members, labels, strict=True)):
+    for number, (member, label) in enumerate(members):
         name = member.filename[:200]
         content = bytearray()
         with opened.open(member) as file:
@@ -149,11 +130,10 @@ def _extract(
                 total += len(chunk)
                 # Counted, since an archive may say anything about its sizes.
                 if len(content) > limits.image_bytes:
-                    raise _image_too_large(member, limits)
-                if total > limits.unpacked_bytes:
-                    raise _too_large(limits)
+                    raise Refusal(413, f"'{name}' unpacks to more than {limits.image_bytes} bytes; make it smaller")
+                _check_total(total, packed, limits)
         if content.startswith(ZIP_STARTS):
-            raise _nested(name)
+            raise Refusal(422, f"'{name}' in the archive is itself an archive; pack the images directly")
         num_pixels += check_image(bytes(content), name, limits)
         check_pixels(num_pixels, limits.learn_pixels)
         path = folder / f"unpacked-{number:06d}"

@@ -43,29 +43,21 @@ class Batcher(Generic[Answer]):
             raise Refusal(429, f"{self.num_waiting} images are waiting already; try again in a second", 1)
         waiting = Waiting(images, top, asyncio.get_running_loop().create_future())
         self.num_waiting += len(images)
-        self._add(waiting)
-        try:
-            return await waiting.answer
-        except asyncio.CancelledError:
-            self._withdraw(waiting)
-            raise
-
-    def _withdraw(self, waiting: Waiting[Answer]) -> None:
-        """Take back a request that still waits; the places of one that is being predicted come back when that ends."""
-        with self._changed:
-            if waiting not in self._queue:
-                return
-            self._queue.remove(waiting)
-        self.num_waiting -= len(waiting.images)
-
-    def _add(self, waiting: Waiting[Answer]) -> None:
-        """Queue a request, and wake the thread if it has nothing to do."""
         with self._changed:
             self._queue.append(waiting)
             self._changed.notify()
             was_at_work, self._is_at_work = self._is_at_work, True
         if not was_at_work:
             self.executor.submit(self._work, self.limits.batch_seconds)
+        try:
+            return await waiting.answer
+        except asyncio.CancelledError:
+            # The places of what is being predicted already come back when that ends.
+            with self._changed:
+                if waiting in self._queue:
+                    self._queue.remove(waiting)
+                    self.num_waiting -= len(images)
+            raise
 
     def _work(self, seconds: float) -> None:
         """Answer one batch, for which requests are collected so long, and go on with those that came meanwhile."""
@@ -76,15 +68,11 @@ class Batcher(Generic[Answer]):
             self._answer(batch)
         with self._changed:
             self._is_at_work = bool(self._queue)
-        # From this thread, so that the next batch does not wait until the loop has sent the answers to this one;
-        # through the executor, so that other work for this thread has its turn.
+        # From this thread, so that the next batch does not wait until the loop has sent the answers to this one, and
+        # through the executor, so that other work for this thread has its turn, unless the server has ended meanwhile.
         if self._is_at_work:
-            self._go_on()
-
-    def _go_on(self) -> None:
-        """Begin the next batch, unless the server has ended meanwhile."""
-        with suppress(RuntimeError):
-            self.executor.submit(self._work, 0)
+            with suppress(RuntimeError):
+                self.executor.submit(self._work, 0)
 
     def _is_full(self) -> bool:
         """Tell whether the queue is enough for a batch."""

@@ -4,7 +4,7 @@ import struct
 import sys
 from enum import IntEnum
 from io import BytesIO
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -18,7 +18,9 @@ GREATEST_RATIO = 2
 MOST_SCANS = 100
 """Passes over a JPEG; encoders write about ten, and each one costs as much as a whole picture."""
 REQUEST = struct.Struct("<QQBI")
+"""Before the bytes of a picture: how many there are, and what it shall become."""
 ANSWER = struct.Struct("<B5I")
+"""Before the pixels, if there are any: what became of it, width and height in its file, and the shape of the pixels."""
 
 
 class Outcome(IntEnum):
@@ -30,7 +32,6 @@ class Outcome(IntEnum):
     TOO_MANY_SCANS = 3
     DAMAGED = 4
     TOO_SLOW = 5
-    GIVEN_UP = 6
 
 
 class Wanted(NamedTuple):
@@ -88,51 +89,17 @@ def cut_ends(pixels: Pixels) -> Pixels:
     return np.ascontiguousarray(pixels[:, top : height - top, left : width - left])
 
 
-def send_request(file: IO[bytes], content: bytes, wanted: Wanted) -> None:
-    """Write a picture and what it shall become."""
-    file.write(REQUEST.pack(len(content), *wanted))
-    file.write(content)
-    file.flush()
-
-
-def read_request(file: IO[bytes]) -> tuple[bytes, Wanted] | None:
-    """Read a picture and what it shall become, or nothing at the end."""
-    header = file.read(REQUEST.size)
-    if len(header) < REQUEST.size:
-        return None
-    length, *wanted = REQUEST.unpack(header)
-    content = file.read(length)
-    return (content, Wanted(*wanted)) if len(content) == length else None
-
-
-def send_answer(file: IO[bytes], answer: Answer) -> None:
-    """Write what became of a picture."""
-    shape = (0, 0, 0) if answer.pixels is None else answer.pixels.shape
-    file.write(ANSWER.pack(answer.outcome, *answer.size, *shape))
-    if answer.pixels is not None:
-        file.write(answer.pixels.data)
-    file.flush()
-
-
-def read_answer(file: IO[bytes]) -> Answer | None:
-    """Read what became of a picture, or nothing where the other side ended before it had told."""
-    header = file.read(ANSWER.size)
-    if len(header) < ANSWER.size:
-        return None
-    outcome, width, height, *shape = ANSWER.unpack(header)
-    if outcome != Outcome.DECODED:
-        return Answer(Outcome(outcome), (width, height))
-    content = file.read(shape[0] * shape[1] * shape[2])
-    if len(content) < shape[0] * shape[1] * shape[2]:
-        return None
-    return Answer(Outcome.DECODED, (width, height), np.frombuffer(content, np.uint8).reshape(shape))
-
-
 def main() -> None:
     """Decode what comes in until the input closes."""
     die_with_parent()
-    while (request := read_request(sys.stdin.buffer)) is not None:
-        send_answer(sys.stdout.buffer, decode(*request))
+    source, target = sys.stdin.buffer, sys.stdout.buffer
+    while len(header := source.read(REQUEST.size)) == REQUEST.size:
+        length, *wanted = REQUEST.unpack(header)
+        outcome, size, pixels = decode(source.read(length), Wanted(*wanted))
+        target.write(ANSWER.pack(outcome, *size, *((0, 0, 0) if pixels is None else pixels.shape)))
+        if pixels is not None:
+            target.write(pixels.data)
+        target.flush()
 
 
 if __name__ == "__main__":

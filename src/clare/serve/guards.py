@@ -69,30 +69,6 @@ def _netloc(origin: str) -> str:
         return "/"
 
 
-class FrameGuard:
-    """Keeps all answers out of other sites' frames, and browsers from guessing what they are."""
-
-    HEADERS = (
-        (b"x-frame-options", b"DENY"),
-        (b"content-security-policy", b"frame-ancestors 'none'"),
-        (b"x-content-type-options", b"nosniff"),
-        (b"referrer-policy", b"no-referrer"),
-    )
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and its answer with further headers."""
-
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *self.HEADERS]}
-            await send(message)
-
-        await self.app(scope, receive, send_guarded)
-
-
 class TimeLimit:
     """Ends requests that take too long, whether the client is slow or the server."""
 

@@ -33,7 +33,6 @@ def refusal_of(answer: Answer, name: str, limits: Limits) -> Refusal:
         Outcome.TOO_MANY_SCANS: (422, f"is a JPEG of more than {MOST_SCANS} scans; save it anew"),
         Outcome.DAMAGED: (422, "cannot be read to its end as an image; send an undamaged one"),
         Outcome.TOO_SLOW: (422, f"took more than {limits.image_seconds:g} seconds to decode; send a smaller image"),
-        Outcome.GIVEN_UP: (503, "was not decoded, since the server is ending; send it again later"),
     }
     status, reason = reasons[answer.outcome]
     return Refusal(status, f"'{name}' {reason}")

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from clare.model.records import Answer
+from clare.model.records import Answer, Change, ClassReport
 
 
 class Problem(BaseModel):
@@ -27,15 +27,6 @@ class Prediction(BaseModel):
     answers: list[Answer]
 
 
-class ClassAccuracy(BaseModel):
-    """How a class does on its held-back pictures as the model is now."""
-
-    num_correct: int
-    num_held_back: int
-    measured_at: str
-    is_estimate: bool = Field(description="Whether an adapter has moved since the pictures were seen.")
-
-
 class KnownClass(BaseModel):
     """A class the model knows."""
 
@@ -43,17 +34,7 @@ class KnownClass(BaseModel):
     task: int
     taught_at: str
     num_images: int
-    held_back: ClassAccuracy | None = Field(description="None where no picture of it was held back.")
-
-
-class ChangeAnswer(BaseModel):
-    """One entry of the model's history."""
-
-    number: int
-    kind: str
-    at: str
-    classes: list[str]
-    report: dict[str, Any]
+    held_back: ClassReport | None = Field(description="None where no picture of it was held back.")
 
 
 class CapacityAnswer(BaseModel):
@@ -75,7 +56,7 @@ class ModelAnswer(BaseModel):
     classes: list[KnownClass]
     capacity: CapacityAnswer | None
     tasks_left: int | None
-    history: list[ChangeAnswer]
+    history: list[Change]
     needs_token: bool
     learning: str | None = Field(description="The job that is running or waiting, if any.")
 
@@ -95,13 +76,13 @@ class JobAnswer(BaseModel):
     step: str
     seconds_left: float | None
     error: str | None
-    change: ChangeAnswer | None
+    change: Change | None
 
 
 class Undone(BaseModel):
     """What was taken back."""
 
-    change: ChangeAnswer
+    change: Change
 
 
 def _form(properties: dict[str, Any], choices: list[list[str]]) -> dict[str, Any]:

@@ -29,6 +29,13 @@ BACKLOG = 64
 SPARE_DESCRIPTORS = 128
 """Descriptors for files, pipes and children, beside those of connections."""
 MOST_CONNECTIONS = 1000
+HEADERS = [
+    ("X-Frame-Options", "DENY"),
+    ("Content-Security-Policy", "frame-ancestors 'none'"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+]
+"""Of every answer: other sites show none in a frame, and browsers do not guess what they are."""
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +129,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=SECONDS_TO_CLOSE,
                 lifespan="on",
                 backlog=BACKLOG,
+                headers=HEADERS,
             )
         )
         self.clear_up = clear_up
@@ -134,6 +142,9 @@ class Server(uvicorn.Server):
             handler.addFilter(not_again)
         try:
             super().run(sockets)
+        except KeyboardInterrupt:
+            # What the interpreter would still clear away can take seconds, and no thread could end it by then.
+            self._end_now()
         finally:
             for handler, not_again in filters.items():
                 handler.removeFilter(not_again)

@@ -27,7 +27,7 @@ from clare.serve.jobs import Job, Jobs
 from clare.serve.limits import Budget, Limits, Refusal
 from clare.serve.pictures import check_image, check_pixels
 from clare.serve.scratch import scratch_folder
-from clare.serve.teach import describe, write_examples
+from clare.serve.teach import write_examples
 from clare.serve.uploads import FormLimits, Part, read_form
 
 LABEL_BYTES = 1000
@@ -74,7 +74,7 @@ class Service:
         workers = [self.jobs.run(), self.current.watch(SECONDS_BETWEEN_LOOKS)]
         with scratch_folder() as self.scratch:
             tasks = [asyncio.create_task(worker) for worker in workers]
-            self.decoders.start()
+            await self.decoders.start()
             try:
                 yield
             finally:
@@ -83,7 +83,7 @@ class Service:
                 for task in tasks:
                     with suppress(asyncio.CancelledError):
                         await task
-                self.decoders.close()
+                await self.decoders.close()
                 # What is being predicted goes on to its end, and nobody waits for it.
                 self.predictor.shutdown(wait=False, cancel_futures=True)
 
@@ -159,7 +159,7 @@ class Service:
             except ModelError as error:
                 raise Refusal(409, str(error)) from None
             await self.current.refresh()
-        return {"change": describe(change)}
+        return {"change": asdict(change)}
 
     def _undo(self) -> Change:
         """Take back the last change with a model of our own, since the one in use goes on answering."""
@@ -186,7 +186,7 @@ class Service:
                 "used": 1 - capacity.num_free / capacity.num_coordinates,
             },
             "tasks_left": model.tasks_left,
-            "history": [describe(change) for change in model.history],
+            "history": [asdict(change) for change in model.history],
             "needs_token": self.options.token is not None,
             "learning": job and job.id,
         }

@@ -1,6 +1,6 @@
 """The child process of a job: teaches a model folder and says on its standard output, line by line, how far it is."""
 
-import dataclasses
+import asyncio
 import json
 import math
 import os
@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -16,7 +17,7 @@ from clare.classifier.pictures import Reader
 from clare.data.images import Pixels
 from clare.errors import ClareError
 from clare.files import write_json
-from clare.model.records import Change, Mode
+from clare.model.records import Mode
 from clare.record import TaskEvent
 from clare.serve.archives import StoredImage
 from clare.serve.decoders import Decoder
@@ -98,29 +99,27 @@ def expected(elapsed: float, estimate: float | None) -> tuple[float, float | Non
     return round(progress, 4), round(left, 1)
 
 
-def describe(change: Change) -> dict[str, Any]:
-    """Return a change as JSON values."""
-    return {**dataclasses.asdict(change), "classes": list(change.classes)}
-
-
 def write_examples(folder: Path, images: Sequence[StoredImage], limits: Limits) -> None:
     """Leave the list of a job's images for the child."""
     listed = [{"label": image.label, "name": image.name, "file": image.path.name} for image in images]
     write_json(folder / MANIFEST, {"limits": limits.model_dump(), "images": listed})
 
 
-def read_examples(folder: Path, reader: Reader) -> dict[str, list[Pixels]]:
+async def read_examples(folder: Path, reader: Reader) -> dict[str, list[Pixels]]:
     """Decode the images of a job, by class."""
     manifest: Mapping[str, Any] = json.loads((folder / MANIFEST).read_text())
     limits = Limits(**manifest["limits"])
     wanted = Wanted(limits.image_pixels, reader.channels, reader.shorter_side)
     examples: dict[str, list[Pixels]] = {}
-    with Decoder(limits.image_seconds) as decoder:
+    decoder = Decoder(limits.image_seconds)
+    try:
         for image in manifest["images"]:
-            answer = decoder.decode((folder / image["file"]).read_bytes(), wanted)
+            answer = await decoder.decode((folder / image["file"]).read_bytes(), wanted)
             if answer.pixels is None:
                 raise refusal_of(answer, image["name"], limits)
             examples.setdefault(image["label"], []).append(as_array(answer.pixels))
+    finally:
+        await decoder.stop()
     return examples
 
 
@@ -128,10 +127,10 @@ def teach(path: Path, device: str, method: str | None, folder: Path, mode: Mode,
     """Teach the model the images of a job and tell the change."""
     reporter.say(step="reading the images")
     model = load(path, method=method, device=device)
-    examples = read_examples(folder, model.reader())
+    examples = asyncio.run(read_examples(folder, model.reader()))
     num_images = sum(map(len, examples.values()))
     reporter.begin(model.estimate_seconds(num_images, len(examples), mode))
-    reporter.say(change=describe(model.learn(examples, mode=mode, listener=reporter)))
+    reporter.say(change=asdict(model.learn(examples, mode=mode, listener=reporter)))
 
 
 def main(arguments: Sequence[str]) -> int:
