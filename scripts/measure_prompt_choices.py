@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from clare.report.provenance import reproduce_command
 from torch import Tensor
 
 from clare.backbones.vit import load_backbone
@@ -28,7 +29,6 @@ from clare.methods.dualprompt import DualPrompt
 from clare.methods.l2p import L2p
 from clare.model.folder import load_model
 from clare.presets.schema import Experiment
-from clare.report.provenance import reproduce_command
 from clare.report.record import RunRecord, read_run
 from clare.steps import Collect
 
