@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from clare.seeds import generator_at
 from clare.sparse.update import PenaltyForm
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""(inputs, labels) -> one loss per sample."""
+Loss = Callable[..., Tensor]
+"""(inputs, labels) -> one loss per sample; where a phase couples samples, (inputs, labels, weights)."""
 
 Statistic = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 """(images or features, labels, weights) -> tensors that add up over batches and ranks; padding has weight zero."""
@@ -135,6 +135,8 @@ class Phase:
     """Largest norm of the gradient over all groups together; larger ones are shortened."""
     averages: tuple[Average, ...] = ()
     agreement: Agreement | None = None
+    couples: bool = False
+    """Whether the loss sets samples of a batch beside each other, so that it must know which of them are padding."""
 
 
 def num_trained(phase: Phase) -> int:

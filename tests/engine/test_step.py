@@ -39,6 +39,31 @@ def test_padding_weighs_nothing() -> None:
     assert parameter.tolist() == [2.0]
 
 
+def test_a_loss_that_couples_samples_knows_which_are_padding() -> None:
+    parameter, seen = nn.Parameter(torch.zeros(1)), []
+
+    def loss(inputs: torch.Tensor, _: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        seen.append(weights)
+        return -((inputs * weights[:, None]).sum() * parameter).expand(len(inputs))
+
+    phase = Phase("train", 1, [Group(parameter)], loss, Sgd(1.0), 4, couples=True)
+    step = TrainStep(Ranks(EngineSettings(device="cpu")), phase)
+    step.optimizer.set_rate(1.0)
+    weights = torch.tensor([1.0, 1.0, 0.0])
+    step(torch.tensor([[1.0], [3.0], [100.0]]), torch.zeros(3, dtype=torch.int64), weights, 2)
+    assert parameter.tolist() == [4.0]
+    assert torch.equal(seen[0], weights)
+
+
+def test_gradients_have_a_place_for_each_number() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    phase = Phase("train", 1, [Group(parameter)], lambda inputs, _: inputs[:, 0] * parameter.sum(), Sgd(1.0), 2)
+    step = TrainStep(Ranks(EngineSettings(device="cpu")), phase)
+    (gradient,), _ = step._gradients(torch.ones(2, 1), torch.zeros(2, dtype=torch.int64), torch.ones(2), 0.5)
+    assert gradient.is_contiguous()
+    assert gradient.tolist() == [1, 1, 1]
+
+
 def test_a_pull_comes_before_the_step() -> None:
     parameter = nn.Parameter(torch.tensor([1.0]))
     group = Group(parameter, pull=Pull(0.75, torch.zeros(1)))

@@ -51,6 +51,13 @@ def test_ridged_factors_are_roots_of_the_unbiased_covariance() -> None:
         np.testing.assert_allclose((factors[label] @ factors[label].T).numpy(), expected, atol=1e-9)
 
 
+def test_variances_alone_make_diagonal_factors() -> None:
+    features = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).double()
+    sums = class_sums(features, torch.zeros(9, dtype=torch.int64), torch.ones(9), 1, outer=True)
+    factors = ridged_factors(sums, 0.01, diagonal=True)[0]
+    torch.testing.assert_close(factors, (features.var(0) + 0.01).sqrt().diag())
+
+
 def test_one_image_leaves_the_ridge_alone() -> None:
     sums = class_sums(torch.tensor([[100.0, -3.0]]), torch.tensor([0]), torch.ones(1), 1, outer=True)
     expected = 0.1 * torch.eye(2, dtype=torch.float64)

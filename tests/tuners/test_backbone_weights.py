@@ -55,3 +55,14 @@ def test_one_program_serves_all_weights_when_compiled(tiny_backbone: MakeBackbon
     for scale in (1.0, 0.5):
         weights.values.mul_(scale)
         torch.testing.assert_close(compiled(images), weights.features(vit, images))
+
+
+def test_some_weights_stand_in_where_they_are_named(tiny_backbone: MakeBackbone) -> None:
+    backbone, images = tiny_backbone(), torch.rand(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    norms = BackboneWeights(backbone.vit, "norm")
+    # A weight and a bias for each of five norms.
+    assert norms.values.shape == (5 * 2 * 24,)
+    bare = backbone.vit(images)
+    assert torch.equal(norms.features(backbone.vit, images), bare)
+    norms.values.data[-24:] += 1
+    torch.testing.assert_close(norms.features(backbone.vit, images), bare + 1)

@@ -207,3 +207,19 @@ def test_down_projections_are_bounded_and_seeded() -> None:
 def test_factors_of_unit_norm() -> None:
     factors = torch.stack([torch.full((1, 2, 2), 3.0), torch.zeros(1, 2, 2)])
     assert unit_norm(factors).tolist() == [[[[0.5, 0.5], [0.5, 0.5]]], [[[0.0, 0.0], [0.0, 0.0]]]]
+
+
+def test_the_leading_singular_triples_stay(tiny_backbone: MakeBackbone) -> None:
+    vit = tiny_backbone().vit
+    lora = filled(QkvLora(vit, 4, ("q", "v"), shared_down=True, num_kept=6))
+    free = filled(QkvLora(tiny_backbone().vit, 4, ("q", "v"), shared_down=True))
+    for block, updates, others in zip(vit.blocks, lora.product(), free.product(), strict=True):
+        for place, update, other in zip((0, 2), updates, others, strict=True):
+            weight = cast(Tensor, block.attn.qkv.inner.weight).chunk(3)[place]
+            left, _, right = torch.linalg.svd(weight)
+            torch.testing.assert_close(update @ right[:6].T, torch.zeros(24, 6), rtol=0, atol=1e-5)
+            torch.testing.assert_close(left[:, :6].T @ update, torch.zeros(6, 24), rtol=0, atol=1e-5)
+            # Elsewhere it is what it was.
+            torch.testing.assert_close(left[:, 6:].T @ update @ right[6:].T, left[:, 6:].T @ other @ right[6:].T)
+    with pytest.raises(SettingsError, match=r"`method\.kept_directions` is 25, but the backbone is 24 wide"):
+        QkvLora(tiny_backbone().vit, 4, ("q", "v"), shared_down=True, num_kept=25)

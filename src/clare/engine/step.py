@@ -20,7 +20,7 @@ class TrainStep:
         if not phase.groups:
             raise ModelError(f"the phase '{phase.name}' has no groups; say what it trains, or leave it out")
         self.ranks = ranks
-        self.name, self.loss = phase.name, phase.loss
+        self.name, self.loss, self.couples = phase.name, phase.loss, phase.couples
         self.groups = [_own_tensors(group) for group in phase.groups]
         self.parameters = [group.parameter for group in self.groups]
         self.optimizer = MaskedOptimizer(self.groups, phase.optimizer)
@@ -62,7 +62,8 @@ class TrainStep:
         """Return the gradients over all ranks and the summed loss of this rank's samples."""
         with torch.enable_grad():
             with self.ranks.autocast():
-                losses = self._checked(self.loss(inputs, labels), len(weights))
+                beside = (weights,) if self.couples else ()
+                losses = self._checked(self.loss(inputs, labels, *beside), len(weights))
             summed = (losses * weights).sum()
             found = torch.autograd.grad(summed * share, self.parameters, allow_unused=True)
             gradients = [self._used(place, gradient) for place, gradient in enumerate(found)]
@@ -88,14 +89,15 @@ class TrainStep:
         return losses
 
     def _used(self, place: int, gradient: Tensor | None) -> Tensor:
-        """Return a gradient, or say which parameter the loss does not use."""
+        """Return a gradient with a place for each number, or say which parameter the loss does not use."""
         if gradient is None:
             shape = tuple(self.parameters[place].shape)
             raise ModelError(
                 f"the loss of '{self.name}' does not use parameter {place + 1} of its {len(self.parameters)}, of shape "
                 f"{shape}; use it in the loss, or leave its group out of the phase"
             )
-        return gradient
+        # That of a sum may be one number in many places, which ranks cannot add up in place.
+        return gradient.contiguous()
 
     def _compute_halves(self, halves: Halves, inputs: Tensor, labels: Tensor, weights: Tensor) -> None:
         """Let each half of the classes take a step where the other half's gradient leads."""

@@ -23,9 +23,10 @@ def margin_logits(logits_BK: Tensor, labels_B: Tensor, margin: float | Tensor) -
     return logits_BK - margin * is_true_BK.to(logits_BK)
 
 
-def ridged_factors(sums: dict[str, Tensor], ridge: float) -> Tensor:
-    """Return Cholesky factors (K, D, D) of the unbiased class covariances plus a ridge."""
+def ridged_factors(sums: dict[str, Tensor], ridge: float, diagonal: bool = False) -> Tensor:
+    """Return Cholesky factors (K, D, D) of the unbiased class covariances, or of their diagonals, plus a ridge."""
     covariance, means = unbiased_covariances(sums), class_means(sums)
+    covariance = covariance.diagonal(dim1=1, dim2=2).diag_embed() if diagonal else covariance
     # What rounding takes from a covariance grows with the mean; where a ridge is smaller than that, it is no ridge.
     floor = (ridge + 1e-13 * means.square().sum(1))[:, None, None]
     identity = torch.eye(means.shape[1], dtype=covariance.dtype, device=covariance.device)

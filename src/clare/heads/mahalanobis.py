@@ -112,16 +112,21 @@ class MahalanobisHead(Head):
         self.inverses = self.inverses.new_zeros(num_classes, self.num_features, self.num_features)
 
 
-def correlations(covariance: Tensor, diagonal_share: float, others_share: float) -> Tensor:
-    """Return a covariance, shrunk in variances and in covariances, over the roots of its variances."""
+def spread_out(covariance: Tensor, diagonal_share: float, others_share: float) -> Tensor:
+    """Return a covariance with shares of the mean variance and of the mean covariance added to each of their kind."""
     is_own = torch.eye(len(covariance), dtype=torch.bool, device=covariance.device)
     others = covariance[~is_own]
     num_others = (others != 0).sum().clamp(min=1)
     added = torch.where(is_own, diagonal_share * covariance.diagonal().mean(), others_share * others.sum() / num_others)
-    shrunk = covariance + added
+    return covariance + added
+
+
+def correlations(covariance: Tensor, diagonal_share: float, others_share: float) -> Tensor:
+    """Return a covariance, shrunk in variances and in covariances, over the roots of its variances."""
+    shrunk = spread_out(covariance, diagonal_share, others_share)
     # A class of one image has no variance in any direction: all directions count the same.
     roots = shrunk.diagonal().clamp(min=torch.finfo(shrunk.dtype).tiny).sqrt()
-    return torch.where(is_own, 1.0, shrunk / (roots[:, None] * roots))
+    return (shrunk / (roots[:, None] * roots)).fill_diagonal_(1.0)
 
 
 def inverted(matrix: Tensor) -> Tensor:

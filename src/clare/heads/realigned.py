@@ -33,6 +33,9 @@ class RealignedSettings(FormSettings, TrainingSettings):
         0, ge=0, le=1000, description="Epochs in which that rate falls to zero, to rise again; 0 means all of them."
     )
     align_ridge: float = Field(1e-3, ge=1e-12, le=1e6, description="What is added to the variances of a class.")
+    align_diagonal: bool = Field(
+        False, description="Keep the variances of a class alone, and draw features whose entries do not hang together."
+    )
     align_decay: Decay = Field(
         "older", description="Whose means are drawn in by up to a tenth: nobody's, older tasks', or newer tasks'."
     )
@@ -99,7 +102,7 @@ class RealignedHead(Head):
         if self.settings.restores:
             self.trained = self.rows.data.clone()
         self.means = torch.cat([self.means, class_means(sums).to(self.means)])
-        factors = ridged_factors(sums, self.settings.align_ridge)
+        factors = ridged_factors(sums, self.settings.align_ridge, self.settings.align_diagonal)
         self.factors = torch.cat([self.factors, factors.to(self.factors)])
         self.tasks = torch.cat([self.tasks, self.tasks.new_full((num_new,), task)])
         if task > 0:

@@ -114,10 +114,15 @@ class RidgeHead(SolvedHead):
 
     def add(self, features: Tensor, labels: Tensor, num_new: int) -> None:
         """Add features of a task's images to the sums, in the precision of these."""
-        gram, new = unpack_symmetric(self.gram, self.finished_size), self.sums.new_zeros(num_new, self.finished_size)
-        add_sums(gram, new, features, labels, self.projection.to(self.dtype))
+        first = len(self.sums)
+        self.sums = torch.cat([self.sums, self.sums.new_zeros(num_new, self.finished_size)])
+        self.show(features, labels + first)
+
+    def show(self, features: Tensor, labels: Tensor) -> None:
+        """Add images of known classes to the sums."""
+        gram = unpack_symmetric(self.gram, self.finished_size)
+        add_sums(gram, self.sums, features, labels, self.projection.to(self.dtype))
         self.gram.copy_(pack_symmetric(gram))
-        self.sums = torch.cat([self.sums, new])
 
     def choose_ridge(self, features: Tensor, labels: Tensor, num_new: int) -> float:
         """Return the ridge that predicts the last fifth of a task's images best from those before them."""

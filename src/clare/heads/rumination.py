@@ -12,7 +12,6 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.heads.head import Form
-from clare.heads.random_features import add_sums, pack_symmetric, unpack_symmetric
 from clare.heads.ridge import ProjectionSettings, RidgeHead
 from clare.seeds import generator_at
 
@@ -47,12 +46,6 @@ class MoalHead(RidgeHead):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register_buffer("chosen", torch.zeros((), dtype=torch.float64))
-
-    def show(self, features: Tensor, labels: Tensor) -> None:
-        """Add images of known classes to the sums."""
-        gram = unpack_symmetric(self.gram, self.finished_size)
-        add_sums(gram, self.sums, features, labels, self.projection.to(self.dtype))
-        self.gram.copy_(pack_symmetric(gram))
 
     def mistaken(self, features: Tensor, labels: Tensor) -> Tensor:
         """Mark the images that the rows take for another class."""

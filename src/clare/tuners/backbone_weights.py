@@ -1,4 +1,4 @@
-"""A second set of all weights of a frozen ViT in one flat parameter, which stands in for them in a forward pass."""
+"""A second set of weights of a frozen ViT in one flat parameter, which stands in for them in a forward pass."""
 
 import math
 
@@ -9,12 +9,12 @@ from torch.func import functional_call
 
 
 class BackboneWeights(nn.Module):
-    """Every scalar of a ViT's parameters, free to move; the ViT keeps its own and has nothing attached to it."""
+    """The scalars of a ViT's parameters, of all or of those named with a word, free to move; the ViT keeps its own."""
 
-    def __init__(self, vit: VisionTransformer) -> None:
+    def __init__(self, vit: VisionTransformer, word: str = "") -> None:
         super().__init__()
-        self.shapes = {name: parameter.shape for name, parameter in vit.named_parameters()}
-        self.values = nn.Parameter(flat_weights(vit), requires_grad=False)
+        self.shapes = {name: parameter.shape for name, parameter in vit.named_parameters() if word in name}
+        self.values = nn.Parameter(flat_weights(vit, word), requires_grad=False)
 
     def features(self, vit: VisionTransformer, images: Tensor, other: Tensor | None = None) -> Tensor:
         """Return the features that the ViT, whose classifier is dropped, would have with these or other weights."""
@@ -28,6 +28,6 @@ class BackboneWeights(nn.Module):
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
 
-def flat_weights(vit: VisionTransformer) -> Tensor:
-    """Return a copy of all parameters of a ViT, one after another."""
-    return torch.cat([parameter.detach().flatten() for parameter in vit.parameters()])
+def flat_weights(vit: VisionTransformer, word: str = "") -> Tensor:
+    """Return a copy of the parameters of a ViT with this word in their names, one after another."""
+    return torch.cat([parameter.detach().flatten() for name, parameter in vit.named_parameters() if word in name])

@@ -4,7 +4,7 @@ Shapes: L blocks, P updated parts of the projection, D width, R rank, B images, 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -42,6 +42,9 @@ class UpdatedProjection(nn.Module):
 class QkvLora(nn.Module):
     """One pair of factors for each block, and a way to add their products, or any others, to the projections."""
 
+    left: Tensor
+    right: Tensor
+
     def __init__(
         self,
         vit: VisionTransformer,
@@ -49,18 +52,26 @@ class QkvLora(nn.Module):
         parts: tuple[Part, ...],
         shared_down: bool,
         is_separate: bool = False,
+        num_kept: int = 0,
     ) -> None:
-        """Take the updated parts, whether those of a block share one down-projection, and if updates stay separate."""
+        """Take the parts, whether they share one down-projection, if updates stay separate, and what OPLoRA keeps."""
         super().__init__()
         self.is_separate = is_separate
         num_blocks, width = len(vit.blocks), int(vit.embed_dim)
-        if rank > width:
-            raise SettingsError(f"`method.rank` is {rank}, but the backbone is {width} wide; set it to {width} or less")
+        for name, size in (("rank", rank), ("kept_directions", num_kept)):
+            if size > width:
+                raise SettingsError(
+                    f"`method.{name}` is {size}, but the backbone is {width} wide; set it to {width} or less"
+                )
         self.places = tuple(PARTS.index(part) for part in parts)
         num_parts = len(parts)
         num_down = 1 if shared_down else num_parts
         self.down = nn.Parameter(torch.zeros(num_blocks, num_down, rank, width), requires_grad=False)
         self.up = nn.Parameter(torch.zeros(num_blocks, num_parts, width, rank), requires_grad=False)
+        self.num_kept = num_kept
+        if num_kept:
+            for name, part in zip(("left", "right"), leading_directions(vit, self.places, num_kept), strict=True):
+                self.register_buffer(name, part, persistent=False)
         self._updates: tuple[Tensor, ...] = ()
         self._weights: Tensor | None = None
         self._moments: list[Tensor] = []
@@ -71,8 +82,11 @@ class QkvLora(nn.Module):
         restore_modules(vit, projection_names(vit))
 
     def product(self) -> Tensor:
-        """Return the update that the pairs make, shape (L, P, D, D)."""
-        return self.up @ self.down
+        """Return the update that the pairs make outside the kept directions, shape (L, P, D, D)."""
+        if not self.num_kept:
+            return self.up @ self.down
+        down = self.down - self.down @ self.right @ self.right.mT
+        return (self.up - self.left @ (self.left.mT @ self.up)) @ down
 
     @contextmanager
     def active(self, updates: Tensor) -> Iterator[None]:
@@ -126,6 +140,14 @@ class QkvLora(nn.Module):
 def projection_names(vit: VisionTransformer) -> list[str]:
     """Return the names of the fused projections of all blocks."""
     return [f"blocks.{index}.attn.qkv" for index, _ in enumerate(plain_blocks(vit))]
+
+
+def leading_directions(vit: VisionTransformer, places: Sequence[int], num_kept: int) -> tuple[Tensor, Tensor]:
+    """Return the leading singular vectors of parts of all projections, both of shape (L, P, D, so many)."""
+    weights = [bare_parameter(vit, f"{name}.weight").detach().chunk(3) for name in projection_names(vit)]
+    parts = torch.stack([torch.stack([parts[place] for place in places]) for parts in weights])
+    left, _, right = torch.linalg.svd(parts.double())
+    return left[..., :num_kept].to(parts), right[..., :num_kept, :].mT.to(parts)
 
 
 def _linear(module: nn.Module) -> nn.Linear:

@@ -1,0 +1,87 @@
+"""Small maps after every block, one more for each task, whose mixture is added to the residual stream.
+
+Shapes: B images, N tokens, L blocks, D width, H width of the maps' space, T tasks.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import Tensor, nn
+
+from clare.backbones.attach import replace_blocks, restore_blocks
+from clare.tuners.mixture import uniform
+from clare.tuners.tuner import Tuner
+
+
+class MappedBlock(nn.Module):
+    """A plain timm block whose output goes through the maps while they are switched on."""
+
+    def __init__(self, block: Block, maps: "NoiseMaps", index: int) -> None:
+        super().__init__()
+        self.block = block
+        self.index = index
+        # A tuple hides the maps from the module tree: they belong to the method, not to the backbone.
+        self._maps = (maps,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run the block, and add what the maps make of its output."""
+        return self._maps[0].added(self.index, self.block(x))
+
+
+class NoiseMaps(Tuner):
+    """Full linear maps, fixed random ways into a narrow space and back, and each task's two maps within it."""
+
+    down: Tensor
+    up: Tensor
+    kept: nn.Parameter
+    shares: nn.Parameter
+
+    def __init__(self, vit: VisionTransformer, hidden: int, generator: torch.Generator) -> None:
+        super().__init__()
+        num_blocks, width = len(vit.blocks), int(vit.embed_dim)
+        self.linear = nn.Parameter(torch.zeros(num_blocks, width, width + 1), requires_grad=False)
+        self.register_buffer("down", uniform((num_blocks, hidden, width), hidden, generator))
+        self.register_buffer("up", uniform((num_blocks, width, hidden), width, generator))
+        # Of earlier tasks the sums of both maps are kept; biases are the last columns.
+        self.current = nn.Parameter(torch.zeros(2, num_blocks, hidden, hidden + 1), requires_grad=False)
+        self.resize(1)
+        self._mixed: tuple[Tensor, ...] = ()
+        replace_blocks(vit, lambda block, index: MappedBlock(block, self, index))
+
+    def begin(self, shares_T: Tensor) -> None:
+        """Give a task maps of zeros and the last share of the mixture; the maps of the task before are kept."""
+        if len(shares_T) > 1:
+            kept = torch.cat([self.kept.data, self.current.data.sum(0, keepdim=True)])
+            self.kept = nn.Parameter(kept, requires_grad=False)
+        self.current.data.zero_()
+        self.shares = nn.Parameter(shares_T.to(self.current).repeat(len(self.linear), 1), requires_grad=False)
+
+    def resize(self, num_tasks: int) -> None:
+        """Make room for the saved maps of so many tasks before they are loaded."""
+        self.kept = nn.Parameter(self.current.new_zeros(num_tasks - 1, *self.current.shape[1:]), requires_grad=False)
+        self.shares = nn.Parameter(self.current.new_zeros(len(self.linear), num_tasks), requires_grad=False)
+
+    @contextmanager
+    def spread(self) -> Iterator[None]:
+        """Mix the tasks' maps once for all blocks of a forward pass, and switch them on."""
+        sums = torch.cat([self.kept, self.current.sum(0, keepdim=True)])
+        self._mixed = torch.einsum("lt,tlhj->lhj", self.shares, sums).unbind(0)
+        try:
+            yield
+        finally:
+            self._mixed = ()
+
+    def added(self, index: int, x_BND: Tensor) -> Tensor:
+        """Return tokens with the linear map and the mixture of one block added to them."""
+        if not self._mixed:
+            return x_BND
+        linear, mixed = self.linear[index], self._mixed[index]
+        hidden = F.linear(F.linear(x_BND, self.down[index]), mixed[:, :-1], mixed[:, -1])
+        return x_BND + F.linear(x_BND, linear[:, :-1], linear[:, -1]) + F.linear(hidden, self.up[index])
+
+    def detach(self, vit: VisionTransformer) -> None:
+        """Put the bare blocks back."""
+        restore_blocks(vit)
