@@ -1,6 +1,8 @@
 """`clare learn`."""
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from shlex import quote
 from statistics import median
@@ -13,11 +15,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from clare.classifier.classifier import Classifier, load
-from clare.classifier.pictures import Pictures, is_split, num_held_back
-from clare.data.folders import image_paths, subfolders
+from clare.classifier.labels import check_known
+from clare.classifier.pictures import Pictures, num_held_back
+from clare.classifier.sources import Source, find_source
+from clare.classifier.suspects import find_suspects, without
 from clare.data.images import image_size
 from clare.engine.context import Silence
-from clare.errors import DataError, SettingsError
+from clare.errors import SettingsError
 from clare.model.folder import MANIFEST, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassInfo, ClassReport, Evaluation, Mode
 from clare.presets.load import parse_override
@@ -87,32 +91,29 @@ def learn_command(
     creation: dict[str, Any],
     check: Path | None,
     skip_bad_images: bool,
+    skip_suspects: bool,
     wait: bool,
     device: str,
 ) -> None:
-    """Teach a folder of pictures to a model folder, which is made if there is none."""
-    counts = count_pictures(pictures)
-    if check is not None:
-        count_pictures(check)
+    """Teach pictures to a model folder, which is made if there is none."""
+    source = find_source(pictures)
+    to_check = source if {"val", "test"} <= source.parts.keys() else None
+    to_check = to_check if check is None else find_source(check)
     with Bar(console) as bar:
         model = open_or_make(bar, path, mode, creation, device)
-        _say_before(bar, model, counts, pictures, mode)
-        read = model.reader(skip_bad_images).to_teach(pictures)
+        check_known(list(source.to_learn), [info.name for info in model.classes], mode, str(path))
+        if skip_suspects:
+            suspects = find_suspects(model.parts, source)
+            source = without(source, suspects)
+            counts = Counter(each.kind for each in suspects if each.is_left_out)
+            said = ", ".join(f"{number} {kind}" for kind, number in counts.items()) or "nothing"
+            bar.notice(f"left out as suspicious: {said}; clare check {quote(str(pictures))} shows which")
+        _say_before(bar, model, source, mode)
+        read = model.reader(skip_bad_images).to_teach(source)
         _say_read(bar, model, read)
         change = model.learn(read, mode=mode, listener=bar, wait=wait)
-        checked = None if check is None else model.evaluate(check)
+        checked = None if to_check is None else model.evaluate(to_check)
     print_report(console, model, change, checked)
-
-
-def count_pictures(folder: Path) -> dict[str, list[Path]]:
-    """Return the picture files of each class of a folder; nothing is decoded yet."""
-    root = folder / "train" if is_split(folder) else folder
-    if not root.is_dir():
-        raise DataError(f"there is no folder {folder}; give a folder that has one folder per class")
-    found = {name: image_paths(root / name) for name in subfolders(root)}
-    if not found:
-        raise DataError(f"{folder} has no class folders; put the images of each class into a folder of its own")
-    return found
 
 
 def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], device: str) -> Classifier:
@@ -143,23 +144,26 @@ def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], dev
     return model
 
 
-def _say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pictures: Path, mode: Mode) -> None:
+def _say_before(bar: Bar, model: Classifier, source: Source, mode: Mode) -> None:
     """Say what will be taught, how long it will take and how much room there is."""
+    counts, held = source.to_learn, source.held_back
     num_images = sum(map(len, counts.values()))
-    num_held = 0 if is_split(pictures) else sum(num_held_back(len(paths)) for paths in counts.values())
+    num_held = 0 if held is not None else sum(num_held_back(len(images)) for images in counts.values())
     seconds = model.estimate_seconds(num_images - num_held, len(counts), mode)
+    part = "val" if "val" in source.parts else "test"
     lines = [
         f"{model.path}: {len(counts)} classes, {num_images} pictures, of which {num_held} are held back"
-        if not is_split(pictures)
-        else f"{model.path}: {len(counts)} classes, {num_images} pictures to learn from, test/ is held back",
+        if held is None
+        else f"{model.path}: {len(counts)} classes, {num_images} pictures to learn from, {part}/ is held back",
         f"this will take about {duration(seconds)}",
         capacity_line(model),
     ]
     for line in lines:
         bar.console.print(escape(line), soft_wrap=True, highlight=False)
     if model.is_drawing_model:
-        sizes = [image_size(path) for paths in counts.values() for path in paths[:NUM_LOOKED_AT]]
-        sides = [max(size) for size in sizes[:NUM_LOOKED_AT] if size is not None]
+        files = [path for images in counts.values() for path in images[:NUM_LOOKED_AT] if isinstance(path, Path)]
+        sizes = map(image_size, files)
+        sides = [max(size) for size in islice(sizes, NUM_LOOKED_AT) if size is not None]
         if sides and median(sides) > LARGEST_DRAWING:
             bar.notice(
                 f"pictures of {median(sides):.0f} pixels look like photos, but this model sees 28 by 28 grey pixels; "

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clare.cli.words import BACKBONE, OWN
+from clare.cli.words import BACKBONE, OWN, PICTURES
 from clare.errors import SettingsError
 
 Model = Annotated[Path, typer.Argument(help="The model folder.", show_default=False)]
@@ -22,7 +22,7 @@ NoWait = Annotated[
 
 
 def add_own_commands(app: typer.Typer, console: Console, errors: Console) -> None:
-    """Add learn, predict, inspect, undo, rename, remove and evaluate."""
+    """Add learn, predict, inspect, check, undo, rename, merge, remove and evaluate."""
     _add_learn(app, console)
     _add_predict(app, console, errors)
     _add_looks(app, console)
@@ -35,7 +35,9 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
     @app.command(rich_help_panel=OWN)
     def learn(
         model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
-        pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class, or with train/ and test/.")],
+        pictures: Annotated[
+            Path, typer.Argument(help=f"Pictures: {PICTURES}; with train, val and test where they have parts.")
+        ],
         quick: Annotated[
             bool,
             typer.Option("--quick", help="Rows out of statistics alone, whatever the method would train: seconds."),
@@ -70,6 +72,9 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
         skip_bad_images: Annotated[
             bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and name them.")
         ] = False,
+        skip_suspects: Annotated[
+            bool, typer.Option("--skip-suspects", help="Leave out unreadable images, copies and probably wrong labels.")
+        ] = False,
         no_wait: NoWait = False,
         device: Device = "auto",
     ) -> None:
@@ -86,6 +91,7 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
             creation={"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep},
             check=check,
             skip_bad_images=skip_bad_images,
+            skip_suspects=skip_suspects,
             wait=not no_wait,
             device=device,
         )
@@ -97,7 +103,9 @@ def _add_predict(app: typer.Typer, console: Console, errors: Console) -> None:
     @app.command(rich_help_panel=OWN)
     def predict(
         model: Model,
-        images: Annotated[list[str], typer.Argument(help="Images, folders or patterns.", show_default=False)],
+        images: Annotated[
+            list[str], typer.Argument(help="Images, folders, tables, archives or patterns; - is standard input.")
+        ],
         top: Annotated[int, typer.Option(min=1, help="How many classes to name for each image.")] = 5,
         threshold: Annotated[
             float | None,
@@ -129,7 +137,7 @@ def _add_predict(app: typer.Typer, console: Console, errors: Console) -> None:
 
 
 def _add_looks(app: typer.Typer, console: Console) -> None:
-    """Add `clare inspect` and `clare evaluate`."""
+    """Add `clare inspect`, `clare check` and `clare evaluate`."""
 
     @app.command(rich_help_panel=OWN)
     def inspect(
@@ -146,9 +154,25 @@ def _add_looks(app: typer.Typer, console: Console) -> None:
         inspect_command(console, model, plot, method, device)
 
     @app.command(rich_help_panel=OWN)
+    def check(
+        pictures: Annotated[Path, typer.Argument(help=f"Pictures: {PICTURES}.", show_default=False)],
+        model: Annotated[Path | None, typer.Option(help="The model whose features are looked with.")] = None,
+        backbone: Annotated[
+            str | None, typer.Option(help=f"Without a model: {BACKBONE}; the drawing model when left out.")
+        ] = None,
+        out: Annotated[Path, typer.Option(help="Folder for the page and the table.")] = Path("suspects"),
+        method: OwnMethod = None,
+        device: Device = "auto",
+    ) -> None:
+        """Look at pictures before you teach them: broken files, copies, wrong labels, outliers, odd classes."""
+        from clare.cli.suspects import suspects_command
+
+        suspects_command(console, pictures, model, backbone, out, method, device)
+
+    @app.command(rich_help_panel=OWN)
     def evaluate(
         model: Model,
-        pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class.", show_default=False)],
+        pictures: Annotated[Path, typer.Argument(help=f"Pictures: {PICTURES}.", show_default=False)],
         plot: Annotated[Path, typer.Option(help="PNG file for the confusion matrix.")] = Path("confusion.png"),
         method: OwnMethod = None,
         device: Device = "auto",
@@ -160,7 +184,7 @@ def _add_looks(app: typer.Typer, console: Console) -> None:
 
 
 def _add_changes(app: typer.Typer, console: Console) -> None:
-    """Add `clare undo`, `clare rename` and `clare remove`."""
+    """Add `clare undo`, `clare rename`, `clare merge` and `clare remove`."""
 
     @app.command(rich_help_panel=OWN)
     def undo(model: Model, no_wait: NoWait = False, method: OwnMethod = None, device: Device = "auto") -> None:
@@ -182,6 +206,18 @@ def _add_changes(app: typer.Typer, console: Console) -> None:
         from clare.cli.model import rename_command
 
         rename_command(console, model, old, new, not no_wait, method, device)
+
+    @app.command(rich_help_panel=OWN)
+    def merge(
+        models: Annotated[list[Path], typer.Argument(help="Two or more model folders.", show_default=False)],
+        out: Annotated[Path, typer.Option(help="The folder of the new model.")],
+        method: OwnMethod = None,
+        device: Device = "auto",
+    ) -> None:
+        """Make one model of several that see with the same frozen features; no picture is needed."""
+        from clare.cli.merge import merge_command
+
+        merge_command(console, models, out, method, device)
 
     @app.command(rich_help_panel=OWN)
     def remove(

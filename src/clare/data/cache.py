@@ -21,7 +21,7 @@ from clare.data.store import num_store_bytes
 from clare.errors import DataError
 from clare.locks import holding
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"CLAREPIX"
 NUM_TRAILER_BYTES = 16
 

@@ -38,6 +38,7 @@ def onnx_usage(source: Source, file: str) -> str:
     return f"""```python
 import json, numpy as np, onnxruntime
 from PIL import Image, ImageOps
+from upright import upright
 session = onnxruntime.InferenceSession("{file}")
 classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
 picture = {_fitted(source, mode)}
@@ -63,6 +64,7 @@ def timm_usage(source: Source, config: Mapping[str, Any]) -> str:
 import numpy as np, torch
 from PIL import Image, ImageOps
 from load import load
+from upright import upright
 model, classes = load()
 picture = {_fitted(source, mode)}
 images = torch.from_numpy(np.asarray(picture, np.float32) / 255){axes}
@@ -76,10 +78,10 @@ backbone with another hash. {_inputs(source)} Normalisation is inside the model;
 def _fitted(source: Source, mode: str) -> str:
     """Return the call that brings a picture to the model's size."""
     transforms = source.transforms
-    size, cut = transforms.image_size, (1 - transforms.image_size / transforms.resize) / 2
-    border = f", bleed={cut:.6g}" if cut else ""
-    kernel = f"Image.Resampling.{transforms.test_kernel.upper()}"
-    return f'ImageOps.fit(Image.open("picture.png").convert("{mode}"), ({size}, {size}), {kernel}{border})'
+    size, whole = transforms.image_size, transforms.resize
+    edge, kernel = round((whole - size) / 2), f"Image.Resampling.{transforms.test_kernel.upper()}"
+    cut = f".crop(({edge}, {edge}, {edge + size}, {edge + size}))" if whole != size else ""
+    return f'ImageOps.fit(upright(Image.open("picture.png"), "{mode}"), ({whole}, {whole}), {kernel}){cut}'
 
 
 def _inputs(source: Source) -> str:
@@ -88,8 +90,9 @@ def _inputs(source: Source) -> str:
     kind = "RGB" if channels == 3 else "grey"
     size = transforms.image_size
     return (
-        f"Input: float32 images of shape (N, {channels}, {size}, {size}), {kind} values in 0..1: the shorter side "
-        f"resized to {transforms.resize} ({transforms.test_kernel}), the central square of {size} cut out."
+        f"Input: float32 images of shape (N, {channels}, {size}, {size}), {kind} values in 0..1: upright, on white and "
+        "in sRGB as `upright.py` brings them, which needs Pillow and NumPy alone, the shorter side resized to "
+        f"{transforms.resize} ({transforms.test_kernel}), the central square of {size} cut out."
         + (" Images with a bright border are turned into their negatives inside the model." if source.inverts else "")
     )
 

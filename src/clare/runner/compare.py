@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from clare.backbones.weights import check_reach
 from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.methods import METHODS
@@ -32,6 +33,8 @@ def compare_command(
     """Make all runs, print the comparison, write plots, tables and page, and return what failed."""
     check_processes(num_processes)
     experiments, failures = plan(preset, methods, overrides, seeds)
+    # Once, and not in every run.
+    check_reach(experiments[0].backbone)
     root = _take_folder(console, experiments, methods, overrides, out)
     jobs = make_jobs(preset, experiments, root, len(seeds) > 1)
 
