@@ -221,7 +221,7 @@ def test_the_queue_of_jobs_is_bounded(client: Client, folder: Path) -> None:
 
 def test_known_and_new_classes_together_are_refused_before_a_job_is_made(client: Client) -> None:
     server = client()
-    fields = [*images(3), *(("labels", "", label) for label in (b"dark", b"bright", b"dim"))]
+    fields = [*images(0, 1, 2), *(("labels", "", label) for label in (b"dark", b"bright", b"dim"))]
     known, rest = "the classes 'dark', 'bright' are known already", "(mode 'update'), or teach 'dim' without them"
     refused(post(server, "/learn", *fields), 409, known, rest)
     refused(post(server, "/learn?mode=update", *fields), 409, "knows no class 'dim'")

@@ -16,6 +16,11 @@ OwnMethod = Annotated[
     str | None,
     typer.Option("--method", help="The model's method, needed where it is path/to/file.py:Class, which then runs."),
 ]
+Pictures = Annotated[Path, typer.Argument(help=f"Pictures: {PICTURES}.", show_default=False)]
+SkipBad = Annotated[bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and name them.")]
+SkipSuspects = Annotated[
+    bool, typer.Option("--skip-suspects", help="Leave out unreadable images, copies and probably wrong labels.")
+]
 NoWait = Annotated[
     bool, typer.Option("--no-wait", help="Give up when another process is teaching the model, instead of waiting.")
 ]
@@ -35,9 +40,7 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
     @app.command(rich_help_panel=OWN)
     def learn(
         model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
-        pictures: Annotated[
-            Path, typer.Argument(help=f"Pictures: {PICTURES}; with train, val and test where they have parts.")
-        ],
+        pictures: Pictures,
         quick: Annotated[
             bool,
             typer.Option("--quick", help="Rows out of statistics alone, whatever the method would train: seconds."),
@@ -69,12 +72,8 @@ def _add_learn(app: typer.Typer, console: Console) -> None:
         keep: Annotated[
             int | None, typer.Option(min=1, help="For a new model: how many changes can be undone; 5 when left out.")
         ] = None,
-        skip_bad_images: Annotated[
-            bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and name them.")
-        ] = False,
-        skip_suspects: Annotated[
-            bool, typer.Option("--skip-suspects", help="Leave out unreadable images, copies and probably wrong labels.")
-        ] = False,
+        skip_bad_images: SkipBad = False,
+        skip_suspects: SkipSuspects = False,
         no_wait: NoWait = False,
         device: Device = "auto",
     ) -> None:
@@ -155,7 +154,7 @@ def _add_looks(app: typer.Typer, console: Console) -> None:
 
     @app.command(rich_help_panel=OWN)
     def check(
-        pictures: Annotated[Path, typer.Argument(help=f"Pictures: {PICTURES}.", show_default=False)],
+        pictures: Pictures,
         model: Annotated[Path | None, typer.Option(help="The model whose features are looked with.")] = None,
         backbone: Annotated[
             str | None, typer.Option(help=f"Without a model: {BACKBONE}; the drawing model when left out.")
@@ -172,7 +171,7 @@ def _add_looks(app: typer.Typer, console: Console) -> None:
     @app.command(rich_help_panel=OWN)
     def evaluate(
         model: Model,
-        pictures: Annotated[Path, typer.Argument(help=f"Pictures: {PICTURES}.", show_default=False)],
+        pictures: Pictures,
         plot: Annotated[Path, typer.Option(help="PNG file for the confusion matrix.")] = Path("confusion.png"),
         method: OwnMethod = None,
         device: Device = "auto",
