@@ -140,6 +140,7 @@ class Classifier(Estimator, Answers):
     def detach(self) -> None:
         """Leave the folder as it is: what changes from here on stays in memory until it is saved."""
         state, store = self._state, InMemory()
+        store.label = self._store.label
         manifest = store.begin(replace(state.manifest, kept=[]), state.tensors(), state.parts)
         self.folder, self._store, self._held = None, store, replace(state, manifest=manifest)
 

@@ -5,7 +5,7 @@ Shapes: N pictures, K classes, D features.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -39,8 +39,6 @@ NUM_NEIGHBOURS, FAR = 5, 3.0
 FEWEST, MOST_TIMES, ALIKE = 5, 10, 0.3
 """Pictures that a class needs, how often the largest may have the median's, and the share taken for each other."""
 
-NOTHING: Pixels = np.zeros((1, 0, 0), np.uint8)
-
 
 @dataclass(frozen=True)
 class Suspect:
@@ -67,7 +65,7 @@ class Read:
     part: str
     label: str
     image: Path | Stored
-    pixels: Pixels = NOTHING
+    pixels: Pixels = field(default_factory=lambda: np.zeros((1, 0, 0), np.uint8))
 
 
 def find_suspects(parts: Parts, source: Source) -> list[Suspect]:
@@ -95,7 +93,10 @@ def without(source: Source, suspects: list[Suspect]) -> Source:
         part: {label: [image for image in images if id(image) not in out] for label, images in classes.items()}
         for part, classes in source.parts.items()
     }
-    return Source(source.label, {part: {k: v for k, v in classes.items() if v} for part, classes in parts.items()})
+    rest = Source(source.label, {part: {k: v for k, v in classes.items() if v} for part, classes in parts.items()})
+    if not rest.to_learn:
+        raise DataError(f"every picture of {source.label} is suspicious, so none is left to learn from; correct them")
+    return rest
 
 
 def _copies(read: list[Read]) -> Iterator[Suspect]:

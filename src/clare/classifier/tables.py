@@ -2,10 +2,10 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -45,47 +45,46 @@ def is_table(path: Path) -> bool:
     return is_on_disk or (path.suffix.lower() in SUFFIXES and path.is_file())
 
 
-def from_table(path: Path, columns: str) -> Iterable[Triple]:
-    """Return the pictures of a table with part and class; `columns` names that of classes, or of pictures before it."""
+def from_table(path: Path, columns: str) -> Iterator[Triple]:
+    """Yield the pictures of a table with part and class; `columns` names that of classes, or of pictures before it."""
     if (path / DIVIDED).is_file():
-        parts = _json(path / DIVIDED).get("splits", [])
-        return [triple for part in parts for triple in _triples(_saved(path / part, part), columns)]
-    if path.is_dir():
-        return _triples(_saved(path, ""), columns)
-    return _triples(_parquet([path], "", str(path)) if path.suffix.lower() == ".parquet" else _text(path), columns)
+        for part in _json(path / DIVIDED).get("splits", []):
+            yield from _triples(_saved(path / part, part), columns)
+    elif path.is_dir():
+        yield from _triples(_saved(path, ""), columns)
+    else:
+        is_text = path.suffix.lower() != ".parquet"
+        yield from _triples(_text(path) if is_text else _parquet([path], "", str(path)), columns)
 
 
-def from_hub(name: str, columns: str) -> Iterable[Triple]:
-    """Return the pictures of a data set on the Hub, whose Parquet files are fetched to the Hub's cache."""
+def from_hub(name: str, columns: str) -> Iterator[Triple]:
+    """Yield the pictures of a data set on the Hub, whose Parquet files are fetched to the Hub's cache."""
     repository = "/".join(name.split("/")[:2])
-    config = name.removeprefix(repository).strip("/")
+    config, parts = name.removeprefix(repository).strip("/"), dict[str, list[Path]]()
     try:
-        revision = None
-        files = [file for file in list_files(repository, revision) if file.endswith(".parquet")]
-        if not files:
-            revision = CONVERTED
+        for revision in (None, CONVERTED):
             files = [file for file in list_files(repository, revision) if file.endswith(".parquet")]
-        folders = sorted({str(PurePosixPath(file).parts[0]) for file in files if "/" in file} - {"data"})
-        if len(folders) > 1 and config not in folders:
-            raise DataError(
-                f"hf:{name} holds several sets; choose one, such as hf:{repository}/{folders[0]}: {', '.join(folders)}"
+            sets = sorted(
+                {file.split("/")[0] for file in files if "/" in file} - {"data", "train", "test", "validation"}
             )
-        chosen = [file for file in files if not config or file.startswith(f"{config}/")]
-        paths = [(file, download(HubFile(repository, file, is_dataset=True), revision=revision)) for file in chosen]
+            if len(sets) > 1 and config not in sets:
+                raise DataError(
+                    f"hf:{name} holds several sets, {', '.join(sets)}; choose one: hf:{repository}/{sets[0]}"
+                )
+            for file in files:
+                if file.startswith(f"{config}/" if config else ""):
+                    path = download(HubFile(repository, file, is_dataset=True), revision=revision)
+                    parts.setdefault(_part_in(file), []).append(path)
+            if files:
+                break
     except HubError as error:
         raise DataError(
             f"hf:{name} could not be fetched ({error}); check its name, or connect once: later the Hub's cache has it"
         ) from error
-    if not paths:
+    if not parts:
         raise DataError(f"hf:{name} has no Parquet files, in which pictures could be read; download and unpack it")
-    parts: dict[str, list[Path]] = {}
-    for file, path in paths:
-        parts.setdefault(_part_in(file), []).append(path)
-    return [
-        triple
-        for part, found in sorted(parts.items())
-        for triple in _triples(_parquet(found, part, f"hf:{name}"), columns)
-    ]
+    for part, found in sorted(parts.items()):
+        yield from _triples(_parquet(found, part, f"hf:{name}"), columns)
 
 
 def _part_in(file: str) -> str:
@@ -121,42 +120,45 @@ def _arrow() -> Any:
     return pyarrow
 
 
+@contextmanager
+def _in_one_sentence(label: str | Path, what: str, remedy: str) -> Iterator[None]:
+    """Say in a sentence what fails in a file; readers fail on damaged ones with almost every kind of exception."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise DataError(f"{label} cannot be read as {what} ({reason}); {remedy}") from None
+
+
 def _json(path: Path) -> dict[str, Any]:
     """Read a file that describes a data set."""
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}); save the data set again") from None
-    if not isinstance(values, dict):
-        raise DataError(f"{path} does not describe a data set; save it again")
-    return values
+    with _in_one_sentence(path, "the description of a data set", "save it again"):
+        return dict(json.loads(path.read_text()))
 
 
 def _text(path: Path) -> Table:
     """Read a table of text."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            sample = file.readline()
-            file.seek(0)
-            marks = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=sample.count)
-            reader = csv.DictReader(file, delimiter=marks)
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read as a table ({error}); save it as CSV in UTF-8") from None
+    with (
+        _in_one_sentence(path, "a table", "save it as CSV in UTF-8"),
+        path.open(newline="", encoding="utf-8-sig") as file,
+    ):
+        sample = file.readline()
+        file.seek(0)
+        reader = csv.DictReader(file, delimiter=max(",;\t", key=sample.count))
+        rows = list(reader)
     return Table(str(path), [name for name in reader.fieldnames or () if name], rows, {}, path.parent)
 
 
 def _parquet(paths: Sequence[Path], part: str, label: str) -> Table:
     """Read Parquet files of one part."""
     arrow = _arrow()
-    try:
-        tables = [arrow.parquet.read_table(path, partitioning=None) for path in paths]
-        table = arrow.concat_tables(tables)
-    except (arrow.ArrowException, OSError) as error:
-        raise DataError(f"{label} cannot be read as Parquet ({str(error).splitlines()[0]}); save it again") from None
-    said = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = said.get("info", {}).get("features", {})
-    return Table(label, table.column_names, table, _meanings(features), paths[0].parent, part)
+    with _in_one_sentence(label, "Parquet", "save it again"):
+        table = arrow.concat_tables([arrow.parquet.read_table(path, partitioning=None) for path in paths])
+        said = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
+        meanings = _meanings(said.get("info", {}).get("features", {}))
+    return Table(label, table.column_names, table, meanings, paths[0].parent, part)
 
 
 def _saved(folder: Path, part: str) -> Table:
@@ -164,18 +166,11 @@ def _saved(folder: Path, part: str) -> Table:
     arrow, state = _arrow(), _json(folder / ON_DISK)
     if state.get("_indices_data_files"):
         raise DataError(f"{folder} holds a selection of rows; save it after flatten_indices()")
-    try:
-        found = []
-        for file in state["_data_files"]:
-            with arrow.memory_map(str(folder / file["filename"])) as opened:
-                found.append(arrow.ipc.open_stream(opened).read_all())
-        table = arrow.concat_tables(found)
-    except (arrow.ArrowException, OSError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{folder} cannot be read as a data set ({str(error).splitlines()[0]}); save it again"
-        ) from None
-    features = _json(folder / "dataset_info.json").get("features", {})
-    return Table(str(folder), table.column_names, table, _meanings(features), folder, part)
+    with _in_one_sentence(folder, "a data set", "save it again"):
+        files = [arrow.memory_map(str(folder / file["filename"])) for file in state["_data_files"]]
+        table = arrow.concat_tables([arrow.ipc.open_stream(file).read_all() for file in files])
+        meanings = _meanings(_json(folder / "dataset_info.json").get("features", {}))
+    return Table(str(folder), table.column_names, table, meanings, folder, part)
 
 
 def _meanings(features: dict[str, Any]) -> dict[str, list[str]]:
@@ -190,34 +185,24 @@ def _triples(table: Table, columns: str) -> Iterator[Triple]:
     label = _column(table, [*table.meanings, *CLASSES], asked[-1] if asked else None, "classes")
     part = next((name for name in PARTS if name in table.names), None)
     # Pictures stay in the table: of them only what is asked for is ever copied.
+    is_text = isinstance(table.rows, list)
     others = [name for name in (label, part) if name is not None]
-    rows = table.rows if isinstance(table.rows, list) else table.rows.select(others).to_pylist()
-    for number, row in enumerate(rows, 1):
-        value = row[label]
+    rows = table.rows if is_text else table.rows.select(others).to_pylist()
+    holds_paths = is_text or str(table.rows.schema.field(image).type) in ("string", "large_string")
+    meanings = table.meanings.get(label)
+    for place, row in enumerate(rows):
+        value, where = row[label], f"row {place + 1} of {table.label}"
         if value is None or value == "":
-            raise DataError(f"row {number} of {table.label} has no '{label}'; fill it in or remove the row")
-        meanings = table.meanings.get(label)
+            raise DataError(f"{where} has no '{label}'; fill it in or remove the row")
         if meanings is not None and not 0 <= int(value) < len(meanings):
-            raise DataError(f"row {number} of {table.label} has {value} as '{label}', which names none of the classes")
-        name = str(value) if meanings is None else meanings[int(value)]
-        yield str(row[part]) if part else table.part, name, _picture(table, image, number - 1)
-
-
-def _picture(table: Table, column: str, row: int) -> Path | Stored:
-    """Return a picture: a path in text, or bytes in the table."""
-    if isinstance(table.rows, list):
-        return _path(table, table.rows[row][column], row)
-    kind = table.rows.schema.field(column).type
-    if str(kind) in ("string", "large_string"):
-        return _path(table, table.rows[column][row].as_py(), row)
-    return Stored(f"row {row + 1} of {table.label}", partial(_content, table, column, row))
-
-
-def _path(table: Table, value: str | None, row: int) -> Path:
-    """Return the path in a cell, which begins where the table is."""
-    if not value:
-        raise DataError(f"row {row + 1} of {table.label} names no picture; fill it in or remove the row")
-    return table.folder / value
+            raise DataError(f"{where} has {value} as '{label}', which names none of the classes")
+        picture: Path | Stored = Stored(where, partial(_content, table, image, place))
+        if holds_paths:
+            path = row[image] if is_text else table.rows[image][place].as_py()
+            if not path:
+                raise DataError(f"{where} names no picture; fill it in or remove the row")
+            picture = table.folder / path
+        yield str(row[part]) if part else table.part, str(value) if meanings is None else meanings[int(value)], picture
 
 
 def _content(table: Table, column: str, row: int) -> bytes:
@@ -251,4 +236,4 @@ def _column(table: Table, likely: Sequence[str], asked: str | None, what: str) -
 
 def _shown(names: Sequence[str]) -> str:
     """Name the first columns."""
-    return ", ".join(islice(names, 20)) or "none"
+    return ", ".join(names[:20]) or "none"

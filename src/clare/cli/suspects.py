@@ -17,7 +17,7 @@ from rich.markup import escape as as_markup
 
 from clare.classifier.classifier import Classifier, load
 from clare.classifier.sources import find_source
-from clare.classifier.suspects import NOTHING, Suspect, find_suspects
+from clare.classifier.suspects import Suspect, find_suspects
 from clare.data.images import Pixels
 from clare.errors import SettingsError
 from clare.files import write_text
@@ -85,8 +85,8 @@ def as_page(found: list[Suspect], title: str) -> str:
 
 def _card(each: Suspect) -> str:
     """Return a suspect with its picture, if it is one that can be seen."""
-    pixels = NOTHING if each.read is None else each.read.pixels
-    seen = "" if not pixels.size else f'<img alt="" src="data:image/png;base64,{_png(pixels)}">'
+    is_seen = each.read is not None and each.read.pixels.size
+    seen = f'<img alt="" src="data:image/png;base64,{_png(each.read.pixels)}">' if each.read and is_seen else ""
     about = escape(f"{each.about} ({each.score:.2f})")
     return f"<li>{seen}<b>{escape(each.label)}</b><span>{about}</span><small>{escape(each.name)}</small></li>"
 
