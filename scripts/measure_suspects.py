@@ -1,4 +1,8 @@
-"""Measure how many swapped labels are found among drawings, beside cleanlab on the same probabilities where it is."""
+"""Measure how many swapped labels are found, beside cleanlab on the same probabilities where it is installed.
+
+python scripts/measure_suspects.py                      drawings, to results/suspects.json
+python scripts/measure_suspects.py PICTURES BACKBONE    the first pictures of each class of a folder, seen with a backbone
+"""
 
 import platform
 import random
@@ -11,10 +15,14 @@ import torch
 import torch.nn.functional as F
 from measure_lessons import commit
 from measure_unknown import drawings
+from torch import Tensor
 
 from clare.classifier import teaching
 from clare.classifier.classifier import Classifier
+from clare.classifier.parts import Parts
+from clare.classifier.sources import find_source
 from clare.classifier.suspects import out_of_fold, wrong_labels
+from clare.data.images import Pixels
 from clare.data.sources import DataSettings, load_dataset
 from clare.files import write_json
 from clare.version import __version__
@@ -31,25 +39,45 @@ def rates(found: set[int], swapped: set[int]) -> dict[str, float]:
     return {"found": len(found), "precision": right / max(1, len(found)), "recall": right / len(swapped)}
 
 
-def measure(first: int, last: int, seed: int) -> dict[str, Any]:
-    """Swap some labels, and look for them."""
-    data, chance = load_dataset(DataSettings(dataset="quickdraw", channels=1)), random.Random(seed)
+def drawn(first: int, last: int) -> tuple[Tensor, list[int]]:
+    """Return features and classes of drawings."""
+    data = load_dataset(DataSettings(dataset="quickdraw", channels=1))
     images = [image[None] for place in range(first, last) for image in drawings(data.train, place)[:PER_CLASS]]
-    truth = [place for place in range(last - first) for _ in range(PER_CLASS)]
+    return seen(Classifier(device="cpu").parts, images), [
+        place for place in range(last - first) for _ in range(PER_CLASS)
+    ]
+
+
+def photographed(pictures: str, backbone: str) -> tuple[Tensor, list[int]]:
+    """Return features and classes of the first pictures of every class of a folder."""
+    parts, source = Classifier(backbone=backbone, device="cpu").parts, find_source(pictures)
+    reader, chosen = parts.reader(), [images[:PER_CLASS] for images in source.to_learn.values()]
+    images = [reader.image(image) for own in chosen for image in own]
+    return seen(parts, images), [place for place, own in enumerate(chosen) for _ in own]
+
+
+def seen(parts: Parts, images: list[Pixels]) -> Tensor:
+    """Return the features that `clare check` looks at."""
+    return F.normalize(teaching.features_of(parts.context, parts.method, images), dim=1)
+
+
+def measure(features: Tensor, truth: list[int], seed: int) -> dict[str, Any]:
+    """Swap some labels, and look for them."""
+    chance, num_classes = random.Random(seed), max(truth) + 1
     given = [
-        chance.choice([other for other in range(last - first) if other != label]) if chance.random() < SHARE else label
+        chance.choice([other for other in range(num_classes) if other != label]) if chance.random() < SHARE else label
         for label in truth
     ]
     swapped = {place for place, pair in enumerate(zip(truth, given, strict=True)) if pair[0] != pair[1]}
-    parts = Classifier(device="cpu").parts
-    features = F.normalize(teaching.features_of(parts.context, parts.method, images), dim=1)
     labels = torch.tensor(given)
     probabilities = out_of_fold(features, labels)
     places = wrong_labels(probabilities, labels)
     own = probabilities.gather(1, labels[:, None]).squeeze(1)
     margin = (probabilities.amax(1) - own)[places]
     result: dict[str, Any] = {
-        "num_pictures": len(images),
+        "seed": seed,
+        "num_pictures": len(truth),
+        "num_classes": num_classes,
         "num_swapped": len(swapped),
         "right_out_of_fold": float((probabilities.argmax(1) == torch.tensor(truth)).double().mean()),
         "by_margin": {str(least): rates(set(places[margin >= least].tolist()), swapped) for least in MARGINS},
@@ -65,18 +93,21 @@ def measure(first: int, last: int, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write results/suspects.json, or the file that is named."""
-    measured = {name: [measure(*span, seed) for seed in range(3)] for name, span in SETS.items()}
+    """Write results/suspects.json, or results/suspects_FOLDER.json."""
+    name = f"suspects_{Path(sys.argv[1]).name}" if len(sys.argv) > 1 else "suspects"
+    sets = {"test": photographed(*sys.argv[1:])} if len(sys.argv) > 1 else {key: drawn(*of) for key, of in SETS.items()}
+    measured = {key: [measure(*found, seed) for seed in range(3)] for key, found in sets.items()}
     facts = {
-        "command": "python scripts/measure_suspects.py",
-        "data": f"quickdraw, 40 classes, {PER_CLASS} drawings each, {SHARE:.0%} of the labels swapped, three seeds",
+        "command": f"python scripts/measure_suspects.py{' PICTURES BACKBONE' if len(sys.argv) > 1 else ''}",
+        "data": f"{Path(sys.argv[1]).name if len(sys.argv) > 1 else 'quickdraw'}, {PER_CLASS} pictures a class, "
+        f"{SHARE:.0%} of the labels swapped, three seeds",
         "device": "cpu",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "clare": __version__,
         "commit": commit(),
     }
-    write_json(Path(sys.argv[1] if len(sys.argv) > 1 else "results/suspects.json"), {**facts, "measured": measured})
+    write_json(Path("results") / f"{name}.json", {**facts, "measured": measured})
 
 
 if __name__ == "__main__":
