@@ -1,7 +1,7 @@
 """Measure how many swapped labels are found, beside cleanlab on the same probabilities where it is installed.
 
 python scripts/measure_suspects.py                      drawings, to results/suspects.json
-python scripts/measure_suspects.py PICTURES BACKBONE    the first pictures of each class of a folder, seen with a backbone
+python scripts/measure_suspects.py PICTURES BACKBONE    the first pictures of each class of a folder
 """
 
 import platform
