@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 SITE = "https://huggingface.co"
+PATIENCE = 5
+"""Seconds that the Hub has for its first answer."""
 
 
 class HubError(Exception):
@@ -58,23 +60,55 @@ def file_size(file: HubFile, endpoint: str | None = None) -> int | None:
         raise HubError(_reason(error)) from error
 
 
-def download(file: HubFile, folder: Path | None = None, endpoint: str | None = None) -> Path:
+def list_files(repository: str, revision: str | None = None) -> list[str]:
+    """Return the files of a data set on the Hub, or of what the cache has of it where the Hub cannot be reached."""
+    from huggingface_hub import HfApi, constants, snapshot_download
+
+    try:
+        if constants.HF_HUB_OFFLINE or why_unreachable() is not None:
+            folder = Path(snapshot_download(repository, repo_type="dataset", revision=revision, local_files_only=True))
+            return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        return sorted(HfApi().list_repo_files(repository, repo_type="dataset", revision=revision))
+    except Exception as error:  # as above
+        raise HubError(_reason(error)) from error
+
+
+def download(
+    file: HubFile, folder: Path | None = None, endpoint: str | None = None, revision: str | None = None
+) -> Path:
     """Fetch a file to a folder, or else to the Hub's cache; what was cut short is gone on with and never seen whole."""
     from huggingface_hub import hf_hub_download
 
     try:
         path = hf_hub_download(
-            file.repository, file.name, repo_type=file.kind, local_dir=folder, endpoint=endpoint, etag_timeout=10
+            file.repository,
+            file.name,
+            repo_type=file.kind,
+            revision=revision,
+            local_dir=folder,
+            endpoint=endpoint,
+            etag_timeout=10,
         )
     except Exception as error:  # as above
         raise HubError(_reason(error)) from error
     return Path(str(path))
 
 
+def why_unreachable() -> str | None:
+    """Ask the Hub once, where its client would try again for a minute, and say in a clause why it does not answer."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=PATIENCE)
+    except Exception as error:  # as above
+        return _reason(error)
+    return None
+
+
 def without_connection(file: HubFile) -> str:
     """Say in a clause how weights come to a machine without a connection."""
     return (
-        f"download {file.address} elsewhere and set `backbone.weights` to the file, "
+        f"download {file.address} elsewhere and name the file (--backbone FILE, or the setting `backbone.weights`), "
         "or copy the Hub's cache from a machine that has them"
     )
 

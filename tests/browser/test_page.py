@@ -60,6 +60,7 @@ def test_it_says_none_of_these(open_page: Open, fake: Fake, draw: Draw) -> None:
     draw(page, BEE)
     page.wait_for_selector("#guesses.unknown")
     assert page.inner_text("#verdict") == "None of these"
+    assert page.inner_text("#condition") == "If it is one of them after all:"
     assert page.locator("#guess-rows li.none .figure").inner_text() == "93 %"
 
 
@@ -246,6 +247,23 @@ def test_photos_in_place_of_drawings(open_page: Open) -> None:
         question = fake.asked("/learn")[-1]
         assert question.labels == ["sky", "sky"]
         assert question.images == [jpeg(20)["buffer"], jpeg(120)["buffer"]]
+
+
+def test_a_drawing_model_takes_files_until_something_is_drawn(open_page: Open, draw: Draw) -> None:
+    with serve(Fake()) as fake:
+        page = open_page(fake.address)
+        page.set_input_files("#files", [jpeg(20), jpeg(120)])
+        guessed(page)
+        assert fake.asked("/predict")[-1].images == [jpeg(20)["buffer"], jpeg(120)["buffer"]]
+        assert page.locator("#seen-figure").is_hidden()
+        page.click("#keep-photos")
+        assert page.inner_text("#kept-count") == "2 of about 10 drawings"
+        page.set_input_files("#files", [jpeg(20)])
+        draw(page, APPLE)
+        guessed(page)
+        assert fake.asked("/predict")[-1].images != [jpeg(20)["buffer"]]
+        assert page.locator("#photo-list li").count() == 0
+        assert page.locator("#seen-figure").is_visible()
 
 
 def test_dropped_photos_are_guessed(open_page: Open) -> None:

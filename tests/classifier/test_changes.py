@@ -309,8 +309,18 @@ def test_what_cannot_be_taught_is_refused_and_changes_nothing(tmp_path: Path) ->
     (tmp_path / "empty" / "hollow").mkdir()
     (tmp_path / "none").mkdir()
     for examples, mode, message in (
-        (drawings("cat"), "learn", r"'cat' is known already; give it more pictures with --update .* or leave it out"),
-        (drawings("cat", "new"), "quick", r"'cat' is known already"),
+        (drawings("cat"), "learn", r"'cat' is known already; give more pictures with --update .* or leave them out"),
+        (drawings("cat", "new"), "quick", r"'cat' is known already; .* or teach 'new' without them"),
+        (
+            drawings("dog", "cat", "a", "b"),
+            "learn",
+            r"classes 'dog', 'cat' are known already; .* teach 'a', 'b' without",
+        ),
+        (
+            drawings("cat", "a", "b"),
+            "update",
+            r"knows no class 'a', 'b'.*; teach new classes by themselves, without --up",
+        ),
         (drawings("cta"), "update", r"knows no class 'cta' \(did you mean 'cat'\?\); known: cat, dog, bus, van"),
         ({}, "learn", "no classes to read"),
         ({"hollow": []}, "learn", "'hollow' has no images"),

@@ -19,7 +19,8 @@ from clare.backbones.vit import BackboneSettings, load_backbone
 from clare.classifier.capacity import LEAST_SHARE, num_tasks, tasks_left
 from clare.classifier.defaults import DEFAULT_METHOD, default_settings, default_transforms
 from clare.classifier.measure import counted
-from clare.classifier.pictures import Reader, is_split, num_held_back
+from clare.classifier.pictures import Reader, num_held_back
+from clare.classifier.sources import find_source
 from clare.errors import BackboneError, DataError, SettingsError
 from clare.files import write_tensors
 from clare.heads.discriminant import DiscriminantSettings
@@ -73,7 +74,7 @@ def test_unreadable_pictures_are_left_out_only_when_asked(tmp_path: Path) -> Non
 def test_train_and_test_folders_are_told_from_classes(tmp_path: Path) -> None:
     write_pictures(tmp_path / "split" / "train", "cat", "dog", number=3)
     write_pictures(tmp_path / "split" / "test", "cat", number=2)
-    assert is_split(tmp_path / "split")
+    assert set(find_source(tmp_path / "split").parts) == {"train", "test"}
     pictures = Reader(1, 28, 0).to_teach(tmp_path / "split")
     assert (pictures.classes, pictures.num_train) == (("cat", "dog"), 6)
     assert {name: len(images) for name, images in pictures.held_back.items()} == {"cat": 2, "dog": 0}
@@ -81,7 +82,7 @@ def test_train_and_test_folders_are_told_from_classes(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"split/test' has the class 'cow', which '.*split/train' has not"):
         Reader(1, 28, 0).to_teach(tmp_path / "split")
     write_pictures(tmp_path / "classes", "train", "test", "bike", number=2)
-    assert not is_split(tmp_path / "classes")
+    assert set(find_source(tmp_path / "classes").parts) == {""}
 
 
 @pytest.mark.parametrize("method", ["clare", "finetune", "simplecil"])

@@ -133,7 +133,7 @@ def test_careless_inputs_get_one_sentence(tmp_path: Path, fails: Callable[..., s
     assert not model.exists()
     make(model, pictures, "--quick")
     before = (model / "model.json").read_bytes()
-    assert "'cat' is known already; give it more pictures with --update" in fails("learn", model, pictures)
+    assert "s 'cat', 'dog' are known already; give more pictures with --update" in fails("learn", model, pictures)
     sentence = fails("learn", model, write_pictures(tmp_path / "new", "cow"), "--update")
     assert "knows no class 'cow'" in sentence
     assert (model / "model.json").read_bytes() == before

@@ -215,7 +215,17 @@ def test_the_queue_of_jobs_is_bounded(client: Client, folder: Path) -> None:
     assert int(response.headers["retry-after"]) >= 1
     (folder / "hold").unlink()
     assert [ended(server, job)["state"] for job in jobs] == ["done", "done"]
-    assert ended(server, post(server, "/learn", *fields).json()["job"])["state"] == "done"
+    other = [*images(1), ("labels", "", b"b")]
+    assert ended(server, post(server, "/learn", *other).json()["job"])["state"] == "done"
+
+
+def test_known_and_new_classes_together_are_refused_before_a_job_is_made(client: Client) -> None:
+    server = client()
+    fields = [*images(0, 1, 2), *(("labels", "", label) for label in (b"dark", b"bright", b"dim"))]
+    known, rest = "the classes 'dark', 'bright' are known already", "(mode 'update'), or teach 'dim' without them"
+    refused(post(server, "/learn", *fields), 409, known, rest)
+    refused(post(server, "/learn?mode=update", *fields), 409, "knows no class 'dim'")
+    assert server.get("/model").json()["learning"] is None
 
 
 def test_a_refused_upload_gives_its_place_in_the_queue_back(client: Client) -> None:

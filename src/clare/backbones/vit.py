@@ -18,6 +18,7 @@ from clare.backbones.hub import hub_weights
 from clare.backbones.settings import EMBEDDED as EMBEDDED
 from clare.backbones.settings import EMBEDDED_WEIGHTS as EMBEDDED_WEIGHTS
 from clare.backbones.settings import BackboneSettings as BackboneSettings
+from clare.backbones.weights import check_reach
 from clare.errors import BackboneError, nearest
 from clare.hub import without_connection
 
@@ -93,6 +94,7 @@ def _create(settings: BackboneSettings) -> VisionTransformer:
         sizes["img_size"] = settings.image_size
     check_name(name)
     fetch = name != EMBEDDED and settings.weights == "pretrained"
+    check_reach(settings)
     try:
         if name == EMBEDDED:
             return build_embedded(**sizes)

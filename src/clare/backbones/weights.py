@@ -9,7 +9,16 @@ from typing import Literal
 from clare.backbones.settings import EMBEDDED, EMBEDDED_WEIGHTS, BackboneSettings
 from clare.disk import check_space, free_space
 from clare.errors import BackboneError
-from clare.hub import HubError, HubFile, cache_folder, cached_file, download, file_size, without_connection
+from clare.hub import (
+    HubError,
+    HubFile,
+    cache_folder,
+    cached_file,
+    download,
+    file_size,
+    why_unreachable,
+    without_connection,
+)
 from clare.index import read_index
 
 
@@ -37,6 +46,17 @@ def find_weights(settings: BackboneSettings) -> Weights:
     if settings.name == EMBEDDED:
         return Weights("package", Path(str(files("clare") / EMBEDDED_WEIGHTS)))
     return Weights("elsewhere") if file is None else Weights("hub", cached_file(file), file)
+
+
+def check_reach(settings: BackboneSettings) -> None:
+    """Refuse weights that are neither here nor to be had from the Hub."""
+    found = find_weights(settings)
+    reason = why_unreachable() if found.hub is not None and found.path is None else None
+    if found.hub is not None and reason is not None:
+        raise BackboneError(
+            f"the weights of '{settings.name}' could not be fetched ({reason}); connect once, or "
+            f"{without_connection(found.hub)}"
+        )
 
 
 def hub_file(name: str) -> HubFile | None:

@@ -16,7 +16,6 @@ from clare.classifier.changes import Changes
 from clare.classifier.inputs import pictures
 from clare.classifier.labels import Labels
 from clare.classifier.measure import evaluation_of
-from clare.classifier.pictures import is_split
 from clare.classifier.unknown import scores
 from clare.data.images import Pixels
 from clare.data.pictures import ImageLike
@@ -65,8 +64,6 @@ class Answers(Changes):
 
     def evaluate(self, X: Any, y: Any = None) -> Evaluation:
         """Count, on pictures whose classes are given, what each class is taken for."""
-        if y is None and isinstance(X, str | Path) and is_split(Path(X)):
-            X = Path(X) / "test"
         images = self.reader().by_class(X, y)
         with self._threads:
             logits = self._logits_of([image for name in images for image in images[name]])

@@ -11,7 +11,7 @@ from typing import Any
 from clare.classifier import lesson, teaching
 from clare.classifier.defaults import DEFAULT_METHOD
 from clare.classifier.facts import Facts, State
-from clare.classifier.labels import checked_kind
+from clare.classifier.labels import checked_kind, some_of
 from clare.classifier.memory import Memory
 from clare.classifier.parts import BackboneLike, Parts, frozen_backbone, new_parts
 from clare.classifier.pictures import check_name
@@ -92,8 +92,7 @@ class Changes(Facts):
                 there = files.read_manifest(path)
                 if there.state["classes"] and there.history != state.manifest.history[: len(there.history) or None]:
                     raise ModelError(f"{path} holds another model, which would be lost; save to another folder")
-            tensors = {**snapshot_of(state.parts.method).tensors, **state.memory.tensors()}
-            values = {**state.manifest.state, "tensors": files.write_state_tensors(path, tensors)}
+            values = {**state.manifest.state, "tensors": files.write_state_tensors(path, state.tensors())}
             files.commit(path, replace(state.manifest, state=values, kept=[]))
 
     @property
@@ -185,8 +184,7 @@ class Changes(Facts):
         if latest is not None and latest.state["classes"]:
             # Another process was faster.
             return self._opened()
-        tensors = {**snapshot_of(state.parts.method).tensors, **state.memory.tensors()}
-        return replace(state, manifest=self._store.begin(state.manifest, tensors, state.parts))
+        return replace(state, manifest=self._store.begin(state.manifest, state.tensors(), state.parts))
 
     def _change(self, kind: Kind, classes: tuple[str, ...], report: dict[str, Any]) -> Change:
         """Return the next entry of the history."""
@@ -197,13 +195,12 @@ class Changes(Facts):
     ) -> Change:
         """Write a new state and make it the one that counts."""
         parts = state.parts
-        tensors = {**snapshot_of(parts.method).tensors, **state.memory.tensors()}
         values = {
             **files.make_state(parts.method, parts.backbone, parts.transforms, ""),
             "classes": [info.as_json() for info in classes],
             "calibration": calibration,
         }
-        manifest = self._store.advance(state.manifest, values, tensors, values_of(change), parts)
+        manifest = self._store.advance(state.manifest, values, state.tensors(), values_of(change), parts)
         self._held = replace(state, manifest=manifest)
         return change
 
@@ -211,8 +208,9 @@ class Changes(Facts):
         """Return the row of a class, or say which classes there are."""
         known = self.parts.method.classes
         if name not in known:
-            some = ", ".join(known[:10]) + (", …" if len(known) > 10 else "") if known else "none"
-            raise ModelError(f"{self._store.label} knows no class '{name}'{nearest(name, known)}; known: {some}")
+            raise ModelError(
+                f"{self._store.label} knows no class '{name}'{nearest(name, known)}; known: {some_of(known)}"
+            )
         return known.index(name)
 
 

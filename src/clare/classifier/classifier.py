@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -13,8 +13,9 @@ from clare.classifier.answers import Answers
 from clare.classifier.capacity import tasks_left
 from clare.classifier.changes import now
 from clare.classifier.estimator import Estimator
-from clare.classifier.labels import checked_kind
+from clare.classifier.labels import check_known, checked_kind, quoted
 from clare.classifier.measure import evaluation_of, fall_in_words, fallen, report_of
+from clare.classifier.merging import check_mergeable, merged
 from clare.classifier.parts import BackboneLike
 from clare.classifier.pictures import Pictures
 from clare.classifier.store import InFolder, InMemory
@@ -122,6 +123,27 @@ class Classifier(Estimator, Answers):
             raise
         return self
 
+    def merge(self, other: "Classifier", *, wait: bool = True) -> Change:
+        """Take over what a model with the same frozen features has learnt elsewhere: statistics add up."""
+        labels = (self._store.label, other._store.label)
+        with self._changing(wait, Silence()) as state:
+            theirs = other._state
+            check_mergeable(state, theirs, labels)
+            together = checked_kind(
+                [info.name for info in other.classes], other.classes[0].kind, self.classes[0].kind, labels[0]
+            )
+            found, classes, report = merged(state, theirs, self.classes, other.classes)
+            classes = [replace(info, kind=together) for info in classes]
+            change = self._change("merge", tuple(info.name for info in other.classes), report)
+            return self._commit(change, found, classes, lesson.calibrated(found.parts, found.memory))
+
+    def detach(self) -> None:
+        """Leave the folder as it is: what changes from here on stays in memory until it is saved."""
+        state, store = self._state, InMemory()
+        store.label = self._store.label
+        manifest = store.begin(replace(state.manifest, kept=[]), state.tensors(), state.parts)
+        self.folder, self._store, self._held = None, store, replace(state, manifest=manifest)
+
     def _lesson(self, pictures: Pictures, kind: Kind, listener: Listener | None, wait: bool) -> Change:
         """Teach pictures, measure all classes anew, and commit what came of it."""
         listener = listener or Silence()
@@ -155,21 +177,16 @@ class Classifier(Estimator, Answers):
                 listener.notice(fall_in_words(report["fallen"], how))
             return change
 
-    def _check_classes(self, classes: tuple[str, ...], mode: Mode, known: Collection[str]) -> None:
-        """Refuse new classes that are known, and updates of classes that are not."""
-        known = set(known)
-        for name in classes:
-            if mode == "update":
-                if not self._state.memory.counts[self._place(name)]:
-                    raise ModelError(
-                        f"{self._store.label} does not say from how many pictures it knows '{name}', so more cannot be "
-                        "weighed against them; remove the class and learn it anew"
-                    )
-            elif name in known:
-                raise ModelError(
-                    f"the class '{name}' is known already; give it more pictures with --update (mode='update'), "
-                    "or leave it out"
-                )
+    def _check_classes(self, classes: Sequence[str], mode: Mode, known: Sequence[str]) -> None:
+        """Refuse new classes that are known, and updates of classes that are not, or of unknown weight."""
+        check_known(classes, known, mode, self._store.label)
+        counts = self._state.memory.counts
+        uncounted = [name for name in classes if mode == "update" and not counts[self._place(name)]]
+        if uncounted:
+            raise ModelError(
+                f"{self._store.label} does not say from how many pictures it knows {quoted(uncounted)}, so more cannot "
+                "be weighed against them; remove and learn them anew"
+            )
 
 
 def load(

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, cast
 
+from torch import Tensor
+
 from clare.classifier import teaching
 from clare.classifier.capacity import tasks_left
 from clare.classifier.certainty import fitted_scale
@@ -14,6 +16,7 @@ from clare.classifier.parts import Parts
 from clare.classifier.pictures import Reader
 from clare.classifier.unknown import threshold_of
 from clare.methods.protocols import Capacity, capacity_of
+from clare.methods.state import snapshot_of
 from clare.model.folder import Manifest
 from clare.model.records import Change, ClassInfo, ClassReport, class_reports
 
@@ -25,6 +28,10 @@ class State:
     parts: Parts
     memory: Memory
     manifest: Manifest
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors that a folder keeps of it."""
+        return {**snapshot_of(self.parts.method).tensors, **self.memory.tensors()}
 
 
 class Facts(ABC):

@@ -9,8 +9,9 @@ from PIL import Image
 from torch import Tensor
 
 from clare.classifier.labels import as_labels
+from clare.classifier.sources import find_source, holds_many
 from clare.data.folders import image_paths, subfolders
-from clare.data.pictures import ImageLike
+from clare.data.pictures import ImageLike, Stored
 from clare.errors import DataError
 
 CHANNELS = (1, 3, 4)
@@ -22,14 +23,10 @@ Pair = tuple[Hashable, ImageLike]
 def labelled(given: Any, labels: Any = None) -> tuple[list[Hashable] | None, Iterable[Pair]]:
     """Return classes, as far as they are known beforehand, and all pictures with their classes.
 
-    Without labels, `given` is a folder of class folders, pictures by class, or a data set of pairs.
+    Without labels, `given` is pictures by class, or a data set of pairs.
     """
     if labels is not None:
         return _with_labels(given, as_labels(labels))
-    if isinstance(given, str | Path):
-        folder = Path(given)
-        folders = class_folders(folder)
-        return list(folders), ((name, path) for name in folders for path in image_paths(folder / name))
     if isinstance(given, Mapping):
         as_labels(list(given))
         return list(given), ((label, image) for label, images in given.items() for image in images)
@@ -44,23 +41,16 @@ def labelled(given: Any, labels: Any = None) -> tuple[list[Hashable] | None, Ite
     )
 
 
-def class_folders(folder: Path) -> list[str]:
-    """Return the names of the class folders of a folder."""
-    if not folder.is_dir():
-        raise DataError(f"there is no folder {folder}; give a folder that has one folder per class")
-    names = subfolders(folder)
-    if not names:
-        raise DataError(f"{folder} has no class folders; put the images of each class into a folder of its own")
-    return names
-
-
 def pictures(given: Any) -> Iterator[ImageLike]:
     """Yield the pictures of whatever holds one or several; classes are left out."""
     if isinstance(given, str | Path) and Path(given).is_dir():
         folder = Path(given)
         names = subfolders(folder)
         yield from (path for name in names or [""] for path in image_paths(folder / name))
-    elif isinstance(given, str | Path | bytes | Image.Image) or _is_one_array(given):
+    elif isinstance(given, str | Path) and holds_many(given):
+        parts = find_source(given).parts.values()
+        yield from (image for part in parts for images in part.values() for image in images)
+    elif isinstance(given, str | Path | bytes | Stored | Image.Image) or _is_one_array(given):
         yield given
     elif _is_table(given):
         column = _image_column(given)

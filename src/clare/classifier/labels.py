@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clare.errors import DataError
+from clare.errors import DataError, ModelError, nearest
+from clare.model.records import Mode
 
 Labels = npt.NDArray[Any]
 """Labels of one kind, shape (N,)."""
@@ -46,6 +47,31 @@ def labels_of(names: Sequence[str], kind: str | None) -> Labels:
     if kind == "bool":
         return np.array([name == "True" for name in names], dtype=bool)
     return np.array(names, dtype=str).astype(kind)
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Name classes one by one."""
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Name the first classes of what may be very many."""
+    return ", ".join(names[:10]) + (", …" if len(names) > 10 else "") if names else "none"
+
+
+def check_known(classes: Iterable[str], known: Sequence[str], mode: Mode, label: str) -> None:
+    """Refuse to learn classes that are known and to update others, naming all of them."""
+    there = dict.fromkeys(known)
+    old, new = ([name for name in classes if (name in there) == is_known] for is_known in (True, False))
+    if mode == "update" and new:
+        raise ModelError(
+            f"{label} knows no class {quoted(new)}{nearest(new[0], known)}; known: {some_of(known)}; teach new classes "
+            "by themselves, without --update (mode 'learn')"
+        )
+    if mode != "update" and old:
+        what = f"class {quoted(old)} is" if len(old) == 1 else f"classes {quoted(old)} are"
+        rest = f"teach {quoted(new)} without them" if new else "leave them out"
+        raise ModelError(f"the {what} known already; give more pictures with --update (mode 'update'), or {rest}")
 
 
 def checked_kind(names: Sequence[str], kind: str | None, known: str | None, label: str) -> str | None:

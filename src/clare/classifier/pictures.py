@@ -1,17 +1,17 @@
 """Pictures to be taught: read, brought to a size that fits in memory, and a fifth of each class held back."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from clare.classifier.inputs import labelled
+from clare.classifier.inputs import Pair, labelled
 from clare.classifier.labels import as_labels, kind_of, names_of
-from clare.data.folders import subfolders
+from clare.classifier.sources import ByClass, Source, find_source
 from clare.data.images import Pixels, shrink_image
-from clare.data.pictures import ImageLike, read_image
+from clare.data.pictures import ImageLike, Stored, read_image
 from clare.data.store import ImageStore, LabelledImages
 from clare.errors import DataError
 from clare.seeds import generator_at
@@ -66,17 +66,15 @@ class Reader:
         return shrink_image(read_image(image, self.channels), self.shorter_side)
 
     def to_teach(self, given: Any, labels: Any = None) -> Pictures:
-        """Read pictures to learn from, and hold back what is in a folder `test` or else a fifth of each class."""
+        """Read pictures to learn from, and hold back a part `val` or `test`, or else a fifth of each class."""
         self.skipped = []
-        if labels is None and isinstance(given, str | Path) and is_split(Path(given)):
-            train, test = (self.by_class(Path(given) / part) for part in ("train", "test"))
-            strange = sorted(test.keys() - train.keys())
-            if strange:
-                raise DataError(
-                    f"'{given}/test' has the class '{strange[0]}', which '{given}/train' has not; "
-                    "give both the same class folders"
-                )
-            pictures = Pictures(train, {name: test.get(name, []) for name in train}, self.skipped)
+        if labels is None and isinstance(given, str | Path):
+            given = find_source(given)
+        if isinstance(given, Source):
+            held_back, train = given.held_back, self._read(given.to_learn)
+            held = {} if held_back is None else self._read(held_back)
+            whole = {name: held.get(name, []) for name in train}
+            pictures = self._split(train) if held_back is None else Pictures(train, whole, self.skipped)
         else:
             found = self._by_label(given, labels)
             named = dict(zip(names_of(found), found.values(), strict=True))
@@ -86,13 +84,23 @@ class Reader:
         return pictures
 
     def by_class(self, given: Any, labels: Any = None) -> dict[str, list[Pixels]]:
-        """Read all pictures by the names of their classes."""
+        """Read pictures to measure on by the names of their classes."""
+        if labels is None and isinstance(given, str | Path | Source):
+            return self._read((given if isinstance(given, Source) else find_source(given)).to_measure)
         found = self._by_label(given, labels)
         return dict(zip(names_of(found), found.values(), strict=True))
 
     def _by_label(self, given: Any, labels: Any) -> dict[Hashable, list[Pixels]]:
         """Read all pictures by their classes as they were given."""
-        classes, pairs = labelled(given, labels)
+        return self._found(*labelled(given, labels))
+
+    def _read(self, images: ByClass) -> dict[str, list[Pixels]]:
+        """Read pictures whose places are known."""
+        found = self._found(list(images), ((name, image) for name in images for image in images[name]))
+        return {str(name): pixels for name, pixels in found.items()}
+
+    def _found(self, classes: Sequence[Hashable] | None, pairs: Iterable[Pair]) -> dict[Hashable, list[Pixels]]:
+        """Read pictures by their classes, some of which may be known beforehand."""
         found: dict[Hashable, list[Pixels]] = {label: [] for label in classes or ()}
         for label, image in pairs:
             found.setdefault(label, []).extend(self._readable(image))
@@ -110,7 +118,7 @@ class Reader:
         except DataError:
             if not self.skip_bad:
                 raise
-            self.skipped.append(str(image) if isinstance(image, str | Path) else "an image")
+            self.skipped.append(str(image) if isinstance(image, str | Path | Stored) else "an image")
             return []
 
     def _split(self, found: dict[str, list[Pixels]]) -> Pictures:
@@ -127,11 +135,6 @@ class Reader:
 def num_held_back(num_images: int) -> int:
     """Return how many pictures of a class are held back: a fifth, of fewer than five none."""
     return num_images // HELD_BACK_SHARE
-
-
-def is_split(folder: Path) -> bool:
-    """Tell whether a folder has the two parts `train` and `test` instead of class folders."""
-    return folder.is_dir() and set(subfolders(folder)) == {"train", "test"}
 
 
 def check_name(name: str) -> None:

@@ -1,6 +1,8 @@
 """`clare learn`."""
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from shlex import quote
 from statistics import median
@@ -12,13 +14,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from clare.classifier.classifier import Classifier, load
-from clare.classifier.pictures import Pictures, is_split, num_held_back
+from clare.classifier.pictures import Pictures, num_held_back
+from clare.classifier.sources import Source
+from clare.classifier.suspects import find_suspects, without
 from clare.cli.console import plain_table, say
 from clare.cli.options import values_of
-from clare.data.folders import image_paths, subfolders
 from clare.data.images import image_size
 from clare.engine.context import Silence
-from clare.errors import DataError, SettingsError
+from clare.errors import SettingsError
 from clare.model.folder import MANIFEST, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
 from clare.report.tables import duration, percent
@@ -66,15 +69,13 @@ class Bar(Silence):
         self.console.print(f"[yellow]notice:[/] {escape(text)}", soft_wrap=True, highlight=False)
 
 
-def count_pictures(folder: Path) -> dict[str, list[Path]]:
-    """Return the picture files of each class of a folder; nothing is decoded yet."""
-    root = folder / "train" if is_split(folder) else folder
-    if not root.is_dir():
-        raise DataError(f"there is no folder {folder}; give a folder that has one folder per class")
-    found = {name: image_paths(root / name) for name in subfolders(root)}
-    if not found:
-        raise DataError(f"{folder} has no class folders; put the images of each class into a folder of its own")
-    return found
+def without_suspects(bar: Bar, model: Classifier, source: Source, pictures: Path) -> Source:
+    """Return pictures without those that are probably wrong, and say how many those were."""
+    suspects = find_suspects(model.parts, source)
+    counts = Counter(each.kind for each in suspects if each.is_left_out)
+    said = ", ".join(f"{number} {kind}" for kind, number in counts.items()) or "nothing"
+    bar.notice(f"left out as suspicious: {said}; clare check {quote(str(pictures))} shows which")
+    return without(source, suspects)
 
 
 def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], device: str) -> Classifier:
@@ -103,22 +104,25 @@ def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], dev
     return model
 
 
-def say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pictures: Path, mode: Mode) -> None:
+def say_before(bar: Bar, model: Classifier, source: Source, mode: Mode) -> None:
     """Say what will be taught, how long it will take and how much room there is."""
+    counts, held = source.to_learn, source.held_back
     num_images = sum(map(len, counts.values()))
-    num_held = 0 if is_split(pictures) else sum(num_held_back(len(paths)) for paths in counts.values())
+    num_held = 0 if held is not None else sum(num_held_back(len(images)) for images in counts.values())
     seconds = model.estimate_seconds(num_images - num_held, len(counts), mode)
+    part = "val" if "val" in source.parts else "test"
     lines = [
         f"{model.path}: {len(counts)} classes, {num_images} pictures, of which {num_held} are held back"
-        if not is_split(pictures)
-        else f"{model.path}: {len(counts)} classes, {num_images} pictures to learn from, test/ is held back",
+        if held is None
+        else f"{model.path}: {len(counts)} classes, {num_images} pictures to learn from, {part}/ is held back",
         f"this will take about {duration(seconds)}",
         capacity_line(model),
     ]
     say(bar.console, *lines)
     if model.is_drawing_model:
-        sizes = [image_size(path) for paths in counts.values() for path in paths[:NUM_LOOKED_AT]]
-        sides = [max(size) for size in sizes[:NUM_LOOKED_AT] if size is not None]
+        files = [path for images in counts.values() for path in images[:NUM_LOOKED_AT] if isinstance(path, Path)]
+        sizes = map(image_size, files)
+        sides = [max(size) for size in islice(sizes, NUM_LOOKED_AT) if size is not None]
         if sides and median(sides) > LARGEST_DRAWING:
             bar.notice(
                 f"pictures of {median(sides):.0f} pixels look like photos, but this model sees 28 by 28 grey pixels; "

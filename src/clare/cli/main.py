@@ -36,7 +36,7 @@ def _add(panel: str, *commands: Callable[..., None]) -> None:
         app.command(rich_help_panel=panel)(command)
 
 
-_add(OWN, own.learn, own.predict, own.inspect, own.evaluate, own.undo, own.rename, own.remove)
+_add(OWN, own.learn, own.predict, own.inspect, own.check, own.evaluate, own.undo, own.rename, own.merge, own.remove)
 
 
 def _say_version(is_wanted: bool) -> None:

@@ -13,6 +13,7 @@ EXPERIMENTS = "Experiments"
 PAPER = "The paper"
 MACHINE = "This machine"
 
+PICTURES = "a folder per class, CSV or Parquet, tars, a zip, a data set of Hugging Face on disk or hf:NAME"
 BACKBONE = "a name (see `clare presets`), a timm name, a weights file, or the path of a TOML file"
 
 Preset = Annotated[str, typer.Argument(help="A preset's name (see `clare presets`) or the path of a TOML file.")]
@@ -32,6 +33,10 @@ Seed = Annotated[
     int | None, typer.Option(help="Seed of the class order and of every draw; the preset's when left out.")
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and count them.")]
+Pictures = Annotated[Path, typer.Argument(help=f"Pictures: {PICTURES}.", show_default=False)]
+SkipSuspects = Annotated[
+    bool, typer.Option("--skip-suspects", help="Leave out unreadable images, copies and probably wrong labels.")
+]
 Model = Annotated[Path, typer.Argument(help="The model folder.", show_default=False)]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
 OwnMethod = Annotated[

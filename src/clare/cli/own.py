@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clare.cli.console import console, first_of, leave_if, say
-from clare.cli.options import BACKBONE, Device, Model, NoWait, OwnMethod
+from clare.cli.options import BACKBONE, Device, Model, NoWait, OwnMethod, Pictures, SkipSuspects
 from clare.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def learn(
     model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
-    pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class, or with train/ and test/.")],
+    pictures: Pictures,
     quick: Annotated[
         bool, typer.Option("--quick", help="Rows out of statistics alone, whatever the method would train: seconds.")
     ] = False,
@@ -47,33 +47,42 @@ def learn(
     skip_bad_images: Annotated[
         bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and name them.")
     ] = False,
+    skip_suspects: SkipSuspects = False,
     no_wait: NoWait = False,
     device: Device = "auto",
 ) -> None:
     """Teach a model the classes of a folder of pictures; the pictures of earlier classes are not needed."""
-    from clare.cli.learn import Bar, count_pictures, open_or_make, print_report, say_before, say_read
+    from clare.classifier.labels import check_known
+    from clare.classifier.sources import find_source
+    from clare.cli.learn import Bar, open_or_make, print_report, say_before, say_read, without_suspects
 
     if quick and update:
         raise SettingsError("--quick is for new classes and --update for known ones; give one of them")
     mode: Mode = "quick" if quick else "update" if update else "learn"
     creation = {"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep}
-    counts = count_pictures(pictures)
-    if check is not None:
-        count_pictures(check)
+    source = find_source(pictures)
+    to_check = source if {"val", "test"} <= source.parts.keys() else None
+    to_check = to_check if check is None else find_source(check)
     bar = Bar(console)
     with bar.progress:
         taught = open_or_make(bar, model, mode, creation, device)
-        say_before(bar, taught, counts, pictures, mode)
-        read = taught.reader(skip_bad_images).to_teach(pictures)
+        check_known(list(source.to_learn), [info.name for info in taught.classes], mode, str(model))
+        if skip_suspects:
+            source = without_suspects(bar, taught, source, pictures)
+        say_before(bar, taught, source, mode)
+        read = taught.reader(skip_bad_images).to_teach(source)
         say_read(bar, taught, read)
         change = taught.learn(read, mode=mode, listener=bar, wait=not no_wait)
-        checked = None if check is None else taught.evaluate(check)
+        checked = None if to_check is None else taught.evaluate(to_check)
     print_report(console, taught, change, checked)
 
 
 def predict(
     model: Model,
-    images: Annotated[list[str], typer.Argument(help="Images, folders or patterns.", show_default=False)],
+    images: Annotated[
+        list[str],
+        typer.Argument(help="Images, folders, tables, archives or patterns; - is standard input.", show_default=False),
+    ],
     top: Annotated[int, typer.Option(min=1, help="How many classes to name for each image.")] = 5,
     threshold: Annotated[
         float | None,
@@ -105,9 +114,25 @@ def inspect(
     inspect_command(console, model, plot, method, device)
 
 
+def check(
+    pictures: Pictures,
+    model: Annotated[Path | None, typer.Option(help="The model whose features are looked with.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help=f"Without a model: {BACKBONE}; the drawing model when left out.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the page and the table.")] = Path("suspects"),
+    method: OwnMethod = None,
+    device: Device = "auto",
+) -> None:
+    """Look at pictures before you teach them: broken files, copies, wrong labels, outliers, odd classes."""
+    from clare.cli.suspects import suspects_command
+
+    suspects_command(console, pictures, model, backbone, out, method, device)
+
+
 def evaluate(
     model: Model,
-    pictures: Annotated[Path, typer.Argument(help="A folder with one folder per class.", show_default=False)],
+    pictures: Pictures,
     plot: Annotated[Path, typer.Option(help="PNG file for the confusion matrix.")] = Path("confusion.png"),
     method: OwnMethod = None,
     device: Device = "auto",
@@ -144,6 +169,18 @@ def rename(
 
     load(model, method=method, device=device).rename(old, new, wait=not no_wait)
     say(console, f"'{old}' is now '{new}'; clare undo {quote(str(model))} takes it back")
+
+
+def merge(
+    models: Annotated[list[Path], typer.Argument(help="Two or more model folders.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The folder of the new model.")],
+    method: OwnMethod = None,
+    device: Device = "auto",
+) -> None:
+    """Make one model of several that see with the same frozen features; no picture is needed."""
+    from clare.cli.merge import merge_command
+
+    merge_command(console, models, out, method, device)
 
 
 def remove(

@@ -4,14 +4,18 @@ import csv
 import glob
 import io
 import json
+import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from rich.markup import escape
 
 from clare.classifier.classifier import Classifier
+from clare.classifier.sources import find_source, holds_many
 from clare.cli.console import console
 from clare.data.images import IMAGE_SUFFIXES, Pixels
+from clare.data.pictures import Stored
 from clare.errors import DataError
 from clare.files import write_text
 from clare.model.records import Answer
@@ -50,12 +54,18 @@ def answer(
     return problems
 
 
-def expand(given: Iterable[str], problems: list[str]) -> list[Path]:
-    """Return the files that names, folders and patterns stand for, in their order."""
-    found: list[Path] = []
+def expand(given: Iterable[str], problems: list[str]) -> list[Path | Stored]:
+    """Return the pictures that names, folders, tables, archives and patterns stand for, in their order."""
+    found: list[Path | Stored] = []
     for text in given:
         path = Path(text)
-        if path.is_dir():
+        if text == "-":
+            content = sys.stdin.buffer.read()
+            found.append(Stored("standard input", partial(bytes, content)))
+        elif holds_many(text):
+            parts = find_source(text).parts.values()
+            found += [image for part in parts for pictures in part.values() for image in pictures]
+        elif path.is_dir():
             files = (file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
             inside = sorted(file for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
             if not inside:
@@ -74,8 +84,9 @@ def expand(given: Iterable[str], problems: list[str]) -> list[Path]:
 def as_line(answer: Answer) -> str:
     """Return an answer as a line of text, with markup."""
     text = ", ".join(f"{escape(guess.name)} {100 * guess.probability:.1f} %" for guess in answer.guesses)
-    verdict = "  [bold yellow]none of these?[/]" if answer.is_unknown else ""
-    return f"{escape(answer.image)}: {text} (unknown {answer.unknown:.2f}){verdict}"
+    score = f"(unknown {answer.unknown:.2f})"
+    said = f"[bold yellow]none of these?[/] {score}; if it is one of them: {text}" if answer.is_unknown else text
+    return f"{escape(answer.image)}: {said}{'' if answer.is_unknown else f' {score}'}"
 
 
 def as_row(answer: Answer) -> list[str]:

@@ -21,7 +21,7 @@ from clare.errors import DataError
 from clare.locks import holding
 from clare.sealed import digest_of
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"CLAREPIX"
 NUM_TRAILER_BYTES = 16
 

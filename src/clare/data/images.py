@@ -1,20 +1,16 @@
 """The one place where encoded images become uint8 arrays."""
 
-import threading
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
+from clare.data.upright import UPRIGHT, foreign_profile, orientation, upright
+from clare.data.upright import Pixels as Pixels
+from clare.data.upright import quiet_pillow as quiet_pillow
 from clare.errors import DataError
-
-Pixels = npt.NDArray[np.uint8]
 
 
 class Part(NamedTuple):
@@ -24,26 +20,18 @@ class Part(NamedTuple):
     labels: list[int]
 
 
-IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+IMAGE_SUFFIXES = frozenset(
+    {".avif", ".bmp", ".gif", ".heic", ".heif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm"}
+    | {".tif", ".tiff", ".webp"}
+)
 
 # Almost all images tell their size in these first bytes.
 NUM_HEADER_BYTES = 1 << 14
 
 # A closed list: Pillow would otherwise hand some files to outside programs, such as PostScript to Ghostscript.
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-
-_UPRIGHT: dict[object, Image.Transpose] = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-
-# Warning filters belong to the whole process, so two threads must not change them at the same time.
-_FILTERS_LOCK = threading.Lock()
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1")
+"""What stands behind `ftyp` in the files of telephones, for which Pillow needs another package."""
 
 
 def decode_image(source: Path | bytes, channels: int, name: str = "") -> Pixels:
@@ -63,9 +51,7 @@ def decode_image(source: Path | bytes, channels: int, name: str = "") -> Pixels:
 
 def to_pixels(image: Image.Image, channels: int) -> Pixels:
     """Return a picture of any mode, upright and on white, as uint8 (channels, height, width)."""
-    turn = _UPRIGHT.get(_orientation(image))
-    upright = image if turn is None else image.transpose(turn)
-    pixels = np.asarray(_in_mode(_on_white(upright), "RGB" if channels == 3 else "L"))
+    pixels = np.asarray(upright(image, "RGB" if channels == 3 else "L"))
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))
 
 
@@ -108,7 +94,7 @@ def _size_of(content: bytes) -> tuple[int, int] | None:
 
 
 def is_plain_jpeg(content: bytes) -> bool:
-    """Tell whether these are the bytes of a whole RGB or grey JPEG that is stored upright."""
+    """Tell whether these are the bytes of a whole RGB or grey JPEG that is stored upright and in sRGB."""
     # Pillow refuses a file that was cut off; other decoders would fill the rest with grey.
     if not content.startswith(b"\xff\xd8") or not content.rstrip(b"\0").endswith(b"\xff\xd9"):
         return False
@@ -118,57 +104,25 @@ def is_plain_jpeg(content: bytes) -> bool:
         return False
     # Without its colour transform a file holds RGB as such, which decoders other than Pillow's take for YCbCr.
     is_usual = image.mode == "L" or (image.mode == "RGB" and image.info.get("adobe_transform") != 0)
-    return image.format == "JPEG" and is_usual and _orientation(image) not in _UPRIGHT
+    is_plain = orientation(image) not in UPRIGHT and foreign_profile(image) is None
+    return image.format == "JPEG" and is_usual and is_plain
 
 
 def _opened(content: bytes, formats: tuple[str, ...] = FORMATS) -> Image.Image:
     """Open an image of a known format; its pixels are decoded when they are asked for."""
+    is_heic = content[4:8] == b"ftyp" and content[8:12] in HEIC_BRANDS and b"avif" not in content[:64]
     with quiet_pillow():
-        return Image.open(BytesIO(content), formats=formats)
+        return Image.open(BytesIO(content), formats=_with_heic() if is_heic else formats)
 
 
-def _orientation(image: Image.Image) -> object:
-    """Return the EXIF orientation, or nothing where there is none that can be read."""
-    with quiet_pillow():
-        try:
-            return image.getexif().get(ExifTags.Base.Orientation)
-        except Exception:  # damaged metadata fails with almost every kind of exception, and spoils no pixel
-            return None
-
-
-@contextmanager
-def quiet_pillow() -> Iterator[None]:
-    """Silence warnings about odd metadata, and raise the one about a decompression bomb."""
-    with _FILTERS_LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        yield
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    """Turn any mode into opaque RGB."""
-    if image.mode == "F" or image.mode.startswith("I"):
-        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
-    if not image.has_transparency_data:
-        return _in_mode(image, "RGB")
-    white = Image.new("RGBA", image.size, "white")
-    white.alpha_composite(image.convert("RGBA"))
-    return white.convert("RGB")
-
-
-def _in_mode(image: Image.Image, mode: str) -> Image.Image:
-    """Convert an image that has another mode; Pillow would also copy one that has it, while all threads wait."""
-    return image if image.mode == mode else image.convert(mode)
-
-
-def _eight_bits(wide: npt.NDArray[np.generic]) -> Pixels:
-    """Bring integers from 0..65535, and floats from 0..1 or 0..255, to 0..255; what lies outside is clipped."""
-    values = np.nan_to_num(wide.astype(np.float64))
-    if np.issubdtype(wide.dtype, np.integer):
-        values = values / 257
-    elif values.max() <= 1:
-        values = values * 255
-    return np.round(values).clip(0, 255).astype(np.uint8)
+def _with_heic() -> tuple[str, ...]:
+    """Return the formats with that of telephones, where the package for it is there."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ModuleNotFoundError:
+        raise DataError("it is HEIC, which needs another package: pip install 'clare[heic]'") from None
+    register_heif_opener()
+    return (*FORMATS, "HEIF")
 
 
 def _reason(error: Exception) -> str:

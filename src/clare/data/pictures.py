@@ -1,6 +1,7 @@
 """One picture as users have it: a file, its bytes, a PIL image, an array, a tensor."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,22 @@ from torch import Tensor
 from clare.data.images import Pixels, decode_image, to_pixels
 from clare.errors import DataError
 
-ImageLike = str | Path | bytes | Image.Image | npt.NDArray[Any] | Tensor | Mapping[str, Any]
-"""A path, the bytes of a file, a PIL image, an array (H, W) or (H, W, C), a tensor (H, W) or (C, H, W), or what a
-Hugging Face data set holds in place of an image that it has not decoded."""
+
+@dataclass(frozen=True)
+class Stored:
+    """A picture inside a larger file: what it is called, and how its bytes are read."""
+
+    name: str
+    read: Callable[[], bytes]
+
+    def __str__(self) -> str:
+        """Return the name by which messages call it."""
+        return self.name
+
+
+ImageLike = str | Path | bytes | Stored | Image.Image | npt.NDArray[Any] | Tensor | Mapping[str, Any]
+"""A path, the bytes of a file, a picture inside a file, a PIL image, an array (H, W) or (H, W, C), a tensor (H, W) or
+(C, H, W), or what a Hugging Face data set holds in place of an image that it has not decoded."""
 
 
 def read_image(image: ImageLike, channels: int) -> Pixels:
@@ -23,6 +37,8 @@ def read_image(image: ImageLike, channels: int) -> Pixels:
         image = image["bytes"] if image.get("bytes") is not None else Path(str(image.get("path")))
     if isinstance(image, str | Path):
         return decode_image(Path(image), channels)
+    if isinstance(image, Stored):
+        return decode_image(image.read(), channels, image.name)
     if isinstance(image, bytes):
         return decode_image(image, channels)
     if isinstance(image, Tensor):

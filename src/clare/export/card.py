@@ -80,13 +80,14 @@ def _usage(template: str, source: Source, **values: object) -> str:
     """Return a template with the call that brings a picture to the model's size, and what the model takes."""
     transforms, channels = source.transforms, source.backbone.channels
     mode, kind = ("RGB", "RGB") if channels == 3 else ("L", "grey")
-    size, cut = transforms.image_size, (1 - transforms.image_size / transforms.resize) / 2
-    border = f", bleed={cut:.6g}" if cut else ""
-    kernel = f"Image.Resampling.{transforms.test_kernel.upper()}"
-    picture = f'ImageOps.fit(Image.open("picture.png").convert("{mode}"), ({size}, {size}), {kernel}{border})'
+    size, whole = transforms.image_size, transforms.resize
+    edge, kernel = round((whole - size) / 2), f"Image.Resampling.{transforms.test_kernel.upper()}"
+    cut = f".crop(({edge}, {edge}, {edge + size}, {edge + size}))" if whole != size else ""
+    picture = f'ImageOps.fit(upright(Image.open("picture.png"), "{mode}"), ({whole}, {whole}), {kernel}){cut}'
     inputs = (
-        f"Input: float32 images of shape (N, {channels}, {size}, {size}), {kind} values in 0..1: the shorter side "
-        f"resized to {transforms.resize} ({transforms.test_kernel}), the central square of {size} cut out."
+        f"Input: float32 images of shape (N, {channels}, {size}, {size}), {kind} values in 0..1: upright, on white and "
+        "in sRGB as `upright.py` brings them, which needs Pillow and NumPy alone, the shorter side resized to "
+        f"{whole} ({transforms.test_kernel}), the central square of {size} cut out."
         + (" Images with a bright border are turned into their negatives inside the model." if source.inverts else "")
     )
     return _filled(template, picture=picture, inputs=inputs, **values).removesuffix("\n")

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -44,6 +45,7 @@ def export_model(
     else:
         files, agreement = export_timm(source, pictures)
         usage = timm_usage(source, json.loads(files["config.json"]))
+    files["upright.py"] = resources.files("clare.data").joinpath("upright.py").read_bytes()
     files[CARD] = card_text(title, source, usage, agreement).encode()
     for name, content in files.items():
         write_bytes(folder / name, content)

@@ -76,6 +76,16 @@ class DiscriminantHead(SolvedHead):
         self.scatter.add_(added_scatter(self.counts[places], self.means[places], sums).to(self.scatter))
         super().add_samples(places, sums)
 
+    def sums_of(self, chosen: Tensor) -> dict[str, Tensor]:
+        """Return the sums of some classes whose samples all lie at the mean of their class."""
+        sums = super().sums_of(chosen)
+        return {**sums, "outer": self.means[chosen].double().T @ sums["sum"]}
+
+    def add_shared(self, other: SolvedHead) -> None:
+        """Take over the scatter of another head."""
+        assert isinstance(other, DiscriminantHead)
+        self.scatter.add_(other.scatter)
+
     def solve(self) -> Tensor:
         """Return the rows of all classes, made out of the statistics."""
         return discriminant_rows(self.means, self.scatter, float(self.counts.sum()), self.shrinkage)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from clare.errors import ModelError
 from clare.heads.drift import Drift
 from clare.heads.statistics import class_sums
 from clare.settings import Acts, Settings
@@ -105,6 +106,8 @@ class Head(nn.Module, ABC):
     closed: Tensor
     follows_drift: ClassVar[bool] = True
     """Whether `carry_over` moves what is kept of earlier classes."""
+    merges_exactly: ClassVar[bool] = True
+    """Whether two heads that were merged are as one that saw the samples of both, but for rounding."""
     keeps_classes: bool = True
     """Whether what is kept of a class can be renewed with more samples, or dropped."""
 
@@ -223,6 +226,16 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
         """Take over the sums of more samples of known classes, of which there were so many before."""
+
+    def merge(self, other: "Head", places: Tensor, before: Tensor, counts: Tensor) -> None:
+        """Take over what another head of this kind knows: its classes go to these places, new ones in turn behind ours.
+
+        The classes of both were made of so many samples, `before` ours and `counts` the other's.
+        """
+        raise ModelError(
+            f"a head of kind '{self.settings.kind}' keeps no sums that add up, so models with it cannot be merged; "
+            "make models with head.kind = prototype, discriminant, quadratic or ridge for that"
+        )
 
     def sweep(self, num_classes: int) -> Pass | Collect:
         """Return the sweep over the images of so many classes of which `summed` makes the sums."""

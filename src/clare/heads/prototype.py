@@ -36,6 +36,14 @@ class PrototypeHead(Head):
         self.rows.data[places] = (total / (old + sums["count"][:, None])).to(self.rows)
         yield from ()
 
+    def merge(self, other: Head, places: Tensor, before: Tensor, counts: Tensor) -> None:
+        """Take the means of the samples of both."""
+        is_new, theirs = places >= self.num_classes, other.rows.data.to(self.rows)
+        ours = places[~is_new]
+        shares = (counts[~is_new] / (before[ours] + counts[~is_new]).clamp(min=1)).to(self.rows)[:, None]
+        self.rows.data[ours] += shares * (theirs[~is_new] - self.rows.data[ours])
+        self.append(theirs[is_new])
+
     def carry_over(self, drift: Drift) -> None:
         """Move the means to where a task's training took the features."""
         self.rows.data.copy_(moved(self.rows.data, drift))

@@ -116,6 +116,7 @@ class QuadraticHead(DiscriminantHead):
     """Class means, one covariance of all classes, and the leading directions of each class's own."""
 
     settings: QuadraticSettings
+    merges_exactly = False
 
     def __init__(self, num_features: int, settings: QuadraticSettings) -> None:
         super().__init__(num_features, settings)
@@ -180,6 +181,14 @@ class QuadraticHead(DiscriminantHead):
     def _root(self, rows: Tensor, count: Tensor) -> Tensor:
         """Return the leading root of a covariance as it is kept."""
         return leading_root(rows / count.clamp(min=1).sqrt(), self.settings.num_directions).to(self.factors)
+
+    def sums_of(self, chosen: Tensor) -> dict[str, Tensor]:
+        """Return the sums of some classes, and as their samples the kept roots around the means."""
+        sums, places = super().sums_of(chosen), chosen.nonzero().squeeze(1)
+        roots = sums["count"].sqrt()[:, None, None] * self.factors[places].double().mT
+        values = self.means[places].double()[:, None] + roots
+        labels = torch.arange(len(places), device=places.device).repeat_interleave(roots.shape[1])
+        return {**sums, "values": values.flatten(0, 1), "labels": labels}
 
     def solve(self) -> Tensor:
         """Return the rows of all classes, made out of the statistics."""

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from clare.errors import ModelError
 from clare.heads.head import FormSettings, ScaleSettings
 from clare.heads.random_features import (
     add_sums,
@@ -111,6 +112,18 @@ class RidgeHead(SolvedHead):
         super().add_samples(places, sums)
         self.gram.add_(pack_symmetric(sums["gram"].to(self.gram)))
         self.sums[places] += sums["hidden"].to(self.sums)
+
+    def sums_of(self, chosen: Tensor) -> dict[str, Tensor]:
+        """Return the sums of some classes, and none of products."""
+        none = self.gram.new_zeros(self.finished_size, self.finished_size)
+        return {**super().sums_of(chosen), "gram": none, "hidden": self.sums[chosen]}
+
+    def add_shared(self, other: SolvedHead) -> None:
+        """Take over the products of another head."""
+        assert isinstance(other, RidgeHead)
+        if not torch.equal(self.projection, other.projection):
+            raise ModelError("the models draw other random features; make them with the same --seed to merge them")
+        self.gram.add_(other.gram)
 
     def add(self, features: Tensor, labels: Tensor, num_new: int) -> None:
         """Add features of a task's images to the sums, in the precision of these."""

@@ -81,6 +81,23 @@ class SolvedHead(Head, ABC):
         self.replace(self.solve())
         yield from ()
 
+    def sums_of(self, chosen: Tensor) -> dict[str, Tensor]:
+        """Return the sums of some classes as samples would have given them that add nothing to what all share."""
+        counts = self.counts[chosen].double()
+        return {"count": counts, "sum": counts[:, None] * self.means[chosen].double()}
+
+    def add_shared(self, other: "SolvedHead") -> None:
+        """Take over the sums over all classes of another head."""
+
+    def merge(self, other: Head, places: Tensor, before: Tensor, counts: Tensor) -> None:
+        """Add the sums of both, and make all rows anew."""
+        assert isinstance(other, SolvedHead)
+        is_new = places >= self.num_classes
+        self.add_samples(places[~is_new], other.sums_of(~is_new))
+        self.add_classes(other.sums_of(is_new))
+        self.add_shared(other)
+        self.replace(self.solve())
+
     def resize(self, num_classes: int, block_size: int) -> None:
         """Make room for saved rows and sums before they are loaded."""
         super().resize(num_classes, block_size)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Kind = Literal["create", "fit", "learn", "quick", "update", "rename", "remove", "undo"]
+Kind = Literal["create", "fit", "learn", "quick", "update", "rename", "remove", "merge", "undo"]
 Mode = Literal["learn", "quick", "update"]
 
 UNKNOWN_DATE = "unknown date"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from clare.backbones.weights import check_reach
 from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.files import write_json
@@ -37,6 +38,8 @@ def compare_command(
     failures = refusals_of(points)
     experiments = [experiment for point in points for experiment in point.experiments]
     check_acting(experiments)
+    # Once, and not in every run.
+    check_reach(experiments[0].backbone)
     name = experiments[0].name
     comparison = describe_comparison(name, list(labels), overrides, list({each.seed for each in experiments}))
     default = Path("runs") / name

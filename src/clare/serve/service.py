@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from clare.classifier.classifier import Classifier
+from clare.classifier.labels import check_known
 from clare.data.images import Pixels
 from clare.errors import ModelError
 from clare.model.records import Answer, Change, Mode
@@ -125,9 +126,11 @@ class Service:
             held.enter_context(self.jobs.slots.taken(1, self.jobs.retry_after))
             folder = Path(held.enter_context(tempfile.TemporaryDirectory(dir=self.scratch)))
             images = await self._stored_images(request, folder)
-            num_classes = len({image.label for image in images})
-            if num_classes > self.limits.learn_classes:
-                raise Refusal(413, f"{num_classes} classes came, {self.limits.learn_classes} are allowed at a time")
+            classes = dict.fromkeys(image.label for image in images)
+            if len(classes) > self.limits.learn_classes:
+                raise Refusal(413, f"{len(classes)} classes came, {self.limits.learn_classes} are allowed at a time")
+            known = [info.name for info in self.current.model.classes]
+            check_known(classes, known, mode, self.options.path.name)
             await run_in_threadpool(write_examples, folder, images, self.limits)
             job = Job(folder, mode)
             self.jobs.add(job, held.pop_all().close)

@@ -54,6 +54,8 @@ export function showAnswerTo(answer, invitation) {
   byId("invitation").hidden = answer !== null;
   byId("guess-rows").hidden = answer === null;
   byId("verdict").hidden = answer === null;
+  // The names share a whole among themselves, which would seem to contradict the headline.
+  byId("condition").hidden = !answer?.is_unknown;
   clearTimeout(announcement);
   const verdict = answer === null ? "" : verdictOf(answer);
   // On a phone the guesses lie below the pad, so their first line is repeated above it.

@@ -11,6 +11,7 @@ const KINDS = {
   quick: "Learnt quickly",
   update: "More pictures of",
   remove: "Removed",
+  merge: "Merged",
 };
 
 export function showModel(model) {

@@ -40,19 +40,27 @@ function makeThumbnail(strokes, name) {
 function wireDrawing(refresh) {
   const pad = new Pad(byId("pad"));
   const teacher = new Teacher(["drawing", "drawings"], refresh);
-  const images = () => {
+  byId("photos-title").textContent = "Or show me files";
+  byId("drop-zone").querySelector("b").textContent = "Drop drawings here";
+  const drawn = () => {
     const pixels = drawingOf(pad.strokes);
-    showSeen(pixels);
     return pixels === null || !model.classes.length ? [] : [makePng(pixels)];
   };
-  const guesser = new Guesser(images, (answer) => showAnswer(answer, 0, refresh));
+  const { photos, guesser } = wirePhotos(refresh, teacher, drawn);
   const keep = () => {
     const pixels = drawingOf(pad.strokes);
     if (pixels === null) return;
     teacher.keep([{ ...makePng(pixels), thumbnail: makeThumbnail(pad.strokes, "kept drawing") }]);
     pad.clear();
   };
-  pad.addEventListener("change", () => guesser.ask());
+  // Files are looked at until something is drawn; that they are gone asks for a guess.
+  pad.addEventListener("change", () => {
+    photos.clear();
+    showSeen(drawingOf(pad.strokes));
+  });
+  photos.addEventListener("change", () => {
+    if (photos.images.length) showSeen(null);
+  });
   pad.addEventListener("pen", () => (byId("pen").textContent = pad.isPenDown ? "Pen is down." : "Pen is up."));
   byId("pad").addEventListener("keydown", (event) => {
     if (event.key === "Enter") keep();
@@ -63,15 +71,16 @@ function wireDrawing(refresh) {
   return { teacher, guesser };
 }
 
-function wirePhotos(refresh) {
+/** Let files be guessed and kept; `drawn` gives what there is to look at where no files are. */
+function wirePhotos(refresh, teacher, drawn = () => []) {
   const photos = new Photos();
-  const teacher = new Teacher(["photo", "photos"], refresh);
   let last = null;
   const show = (answer) => {
     last = answer;
     showAnswer(answer, photos.selected, refresh);
   };
-  const guesser = new Guesser(() => (model.classes.length ? photos.images : []), show);
+  const chosen = () => (model.classes.length ? photos.images : []);
+  const guesser = new Guesser(() => (photos.images.length ? chosen() : drawn()), show);
   photos.addEventListener("change", () => {
     byId("keep-photos").disabled = !photos.images.length;
     guesser.ask();
@@ -81,7 +90,7 @@ function wirePhotos(refresh) {
     teacher.keep(photos.take());
     photos.clear();
   });
-  return { teacher, guesser };
+  return { teacher, guesser, photos };
 }
 
 function showAnswer(answer, position, refresh) {
@@ -92,7 +101,7 @@ function showAnswer(answer, position, refresh) {
 
 function invitation() {
   if (!model.classes.length) return "I know nothing yet. Teach me something, then I can guess.";
-  return model.is_drawing_model ? "Draw, and I guess while you do." : "Drop a photo, and I guess what it shows.";
+  return model.is_drawing_model ? "Draw or drop a file, and I guess." : "Drop a photo, and I guess what it shows.";
 }
 
 function wireToken(refresh) {
@@ -121,7 +130,7 @@ async function start() {
   wireUndo(refresh);
   await load();
   document.body.classList.add(model.is_drawing_model ? "draws" : "looks");
-  parts = model.is_drawing_model ? wireDrawing(refresh) : wirePhotos(refresh);
+  parts = model.is_drawing_model ? wireDrawing(refresh) : wirePhotos(refresh, new Teacher(["photo", "photos"], refresh));
   parts.teacher.showModel(model);
   showAnswerTo(null, invitation());
   document.body.dataset.ready = "yes";
