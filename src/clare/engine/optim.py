@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clare.errors import SettingsError
-from clare.sparse.update import penalty_gradient, soft_threshold, write_masked
+from clare.sparse.update import held, penalty_gradient, write_masked
 from clare.steps import Adam, Group, Optimizer, Schedule, Sgd
 
 
@@ -55,9 +55,7 @@ def sgd_update(group: Group, gradient: Tensor, momentum: Tensor, rate: Tensor, s
     if penalty is not None and penalty.form == "l1-proximal":
         # Momentum multiplies the pull of a subgradient by 1 / (1 - momentum) in the long run; so does this threshold.
         threshold = rate * penalty.weight / (1 - settings.momentum)
-        offset = soft_threshold(moved - penalty.anchor, threshold)
-        # Not anchor + offset alone: a coordinate that did not move must be the anchor to the bit.
-        moved = torch.where(offset == 0, penalty.anchor, penalty.anchor + offset)
+        moved = held(moved, penalty.anchor, threshold)
     write_masked(value, moved, group.mask)
 
 

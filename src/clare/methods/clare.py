@@ -23,10 +23,11 @@ from clare.methods.protocols import (
     PlansTasks,
 )
 from clare.settings import Acts
+from clare.sparse.allocator import Allocator
 from clare.sparse.diagnosis import count_claim, count_per_block, movement_histogram, smallest
 from clare.sparse.ledger import Ledger
-from clare.sparse.select import budget_of, select_random, select_top
-from clare.sparse.update import MergeForm, PenaltyForm, merged
+from clare.sparse.select import budget_of, select_random
+from clare.sparse.update import MergeForm, PenaltyForm
 from clare.steps import Choosing, Group, Learning, Notice, Penalty, Phase, TaskInfo
 
 SOME = ("learnt", "random")
@@ -106,6 +107,11 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         self.contrast = Contrast(self.head.row_size, settings.contrast)
         self.movement: dict[str, Any] | None = None
 
+    @property
+    def pool(self) -> Allocator:
+        """The adapter's coordinates, and who has claimed which."""
+        return Allocator({"adapter": self.adapter.values}, self.adapter.initial, self.ledger)
+
     def prepare(self, num_tasks: int | None, largest_task: int) -> None:
         """Make room for the rows of all tasks where their number is known."""
         self.contrast.reserve((num_tasks or 0) * largest_task)
@@ -134,9 +140,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         origin = {"initial": self.adapter.initial, "start": start, "zero": torch.zeros_like(start)}
         stages = self._two_stages if self.settings.two_stage else self._one_stage
         chosen = yield from stages(task, start, origin[self.settings.origin])
-        values, initial = self.adapter.values.detach(), self.adapter.initial
-        self.adapter.values.copy_(merged(shared, values, chosen, initial, self.settings.merge))
-        self.ledger.claim(chosen, self.adapter.values)
+        self.pool.claim(chosen, shared, self.settings.merge, overlap=True)
         self.contrast.give_back(self.head)
 
     def open_rows(self, task: TaskInfo) -> Learning:
@@ -195,13 +199,11 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
             if not self.ledger.lengths or self.ledger.lengths[-1] > 0:
                 yield Notice("no free coordinates are left: from here on only the head learns new classes")
             return candidates
-        budget = budget_of(
-            num_candidates, 1 - settings.sparsity if settings.capacity_aware else settings.constant_share
-        )
+        share = 1 - settings.sparsity if settings.capacity_aware else settings.constant_share
         if settings.mask == "random":
-            return select_random(candidates, budget, task.generator("mask"))
+            return select_random(candidates, budget_of(num_candidates, share), task.generator("mask"))
         scores = (self.adapter.values.detach() - origin).abs()
-        chosen = select_top(scores, candidates, budget, settings.select_unmoved)
+        chosen = self.pool.choose(scores, candidates, share, settings.select_unmoved)
         self.movement = movement_histogram(scores[candidates], smallest(scores, chosen))
         return chosen
 

@@ -23,6 +23,12 @@ def penalty_gradient(offset: Tensor, weight: float, form: PenaltyForm) -> Tensor
     return torch.zeros_like(offset)
 
 
+def held(moved: Tensor, anchor: Tensor, threshold: Tensor | float) -> Tensor:
+    """Return moved values pulled back to their anchor, which what moved less than the threshold is to the bit."""
+    offset = soft_threshold(moved - anchor, threshold)
+    return torch.where(offset == 0, anchor, anchor + offset)
+
+
 def write_masked(target: Tensor, values: Tensor, mask: Tensor | None) -> None:
     """Overwrite the target where the mask is true; `where` keeps a NaN elsewhere from leaking in."""
     target.copy_(values if mask is None else torch.where(mask, values, target))
