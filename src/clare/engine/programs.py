@@ -70,7 +70,7 @@ def _kind(phase: Phase) -> Hashable:
         (
             id(group.parameter),
             group.mask is not None,
-            (group.penalty.form, group.penalty.weight) if group.penalty else None,
+            (group.penalty.form, group.penalty.weight, group.penalty.turn) if group.penalty else None,
             group.decay_towards is not None,
             group.rate_factor,
             group.pull and group.pull.share,

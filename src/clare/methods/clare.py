@@ -3,6 +3,7 @@
 Fu, Lou, Liao, Yu: "CLARE: Scalable Class-Incremental Continual Learning via a Sparsity-Based Framework".
 """
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -25,6 +26,7 @@ from clare.methods.protocols import (
 from clare.settings import Acts
 from clare.sparse.allocator import Allocator
 from clare.sparse.diagnosis import count_claim, count_per_block, movement_histogram, smallest
+from clare.sparse.gates import Gates
 from clare.sparse.ledger import Ledger
 from clare.sparse.select import budget_of, select_random
 from clare.sparse.update import MergeForm, PenaltyForm
@@ -46,13 +48,19 @@ class ClareSettings(AdaptedSettings):
             key: {"mask": ("learnt",), "two_stage": (True,)}
             for key in ("probe_epochs", "penalty_weight", "penalty", "probe_decay", "probe_head")
         },
+        "penalty_turn": {"mask": ("learnt",), "two_stage": (True,), "penalty": ("transformed-l1",)},
     }
 
     sparsity: float = Field(0.95, ge=0, lt=1, description="Share of the free coordinates that a task leaves free.")
     probe_epochs: int = Field(5, ge=1, le=10_000, description="Epochs of Stage 1, which finds the mask.")
     penalty_weight: float = Field(1e-4, ge=0, le=10, description="Weight of the Stage-1 penalty on movement.")
     penalty: PenaltyForm = Field(
-        "l1-proximal", description="Form of the Stage-1 penalty; the paper's text reads as l1-subgradient."
+        "l1-proximal",
+        description="Form of the Stage-1 penalty; the paper's text reads as l1-subgradient. group-lasso takes hidden "
+        "units as groups, l0 counts coordinates by hard-concrete gates.",
+    )
+    penalty_turn: float = Field(
+        1.0, gt=0, le=1000, description="Movement at which the penalty transformed-l1 has half of its limit."
     )
     probe_decay: Literal["initial", "zero"] = Field(
         "initial", description="Where weight decay pulls in Stage 1: to `origin`, or to zero, which biases the scores."
@@ -105,6 +113,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         super().__init__(backbone, settings, seed)
         self.ledger = Ledger(self.adapter.values.numel())
         self.contrast = Contrast(self.head.row_size, settings.contrast)
+        self.gates = Gates(self.adapter.values.numel()) if settings.penalty == "l0" else None
         self.movement: dict[str, Any] | None = None
 
     @property
@@ -124,6 +133,12 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the classes to tell apart."""
         return self.contrast.loss(self.head, self.features(images), labels)
+
+    def gated_loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's loss behind gates drawn for this batch."""
+        assert self.gates is not None
+        with self.adapter.gated(self.gates.sampled(self.adapter.values)):
+            return self.loss(images, labels)
 
     def learn(self, task: TaskInfo) -> Learning:
         """Find the mask, learn within it, merge, and freeze it; then finish the head."""
@@ -159,7 +174,9 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         candidates = self.candidates()
         if self.settings.mask == "learnt" and candidates.any():
             trained_rows = [] if self.settings.probe_head == "frozen" else self.row_groups()
-            yield self.phase("probe", self.settings.probe_epochs, [self._probed(candidates, origin), *trained_rows])
+            groups = [*self._probed(candidates, origin), *trained_rows]
+            phase = self.phase("probe", self.settings.probe_epochs, groups)
+            yield phase if self.gates is None else replace(phase, loss=self.gated_loss)
         chosen = yield from self._choose(task, candidates, origin)
         self.adapter.values.copy_(start)
         if self.settings.probe_head == "copy":
@@ -183,11 +200,18 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         everything = self.settings.mask == "none" or not self.settings.capacity_aware
         return torch.ones_like(self.ledger.free) if everything else self.ledger.free.clone()
 
-    def _probed(self, candidates: Tensor, origin: Tensor) -> Group:
-        """Return Stage 1's group: the candidates, pulled back towards where movement is measured from."""
-        penalty = Penalty(self.settings.penalty_weight, self.settings.penalty, origin)
-        decay_towards = origin if self.settings.probe_decay == "initial" else None
-        return Group(self.adapter.values, mask=candidates, penalty=penalty, decay_towards=decay_towards)
+    def _probed(self, candidates: Tensor, origin: Tensor) -> list[Group]:
+        """Return Stage 1's groups: the candidates, pulled back towards where movement is measured from, or gates."""
+        settings = self.settings
+        norms = self.adapter.unit_norms if settings.penalty == "group-lasso" else None
+        penalty = Penalty(settings.penalty_weight, settings.penalty, origin, settings.penalty_turn, norms)
+        decay_towards = origin if settings.probe_decay == "initial" else None
+        values = Group(self.adapter.values, candidates, penalty, decay_towards)
+        if self.gates is None:
+            return [values]
+        self.gates.begin(origin, candidates)
+        counted = replace(penalty, anchor=torch.zeros_like(origin))
+        return [replace(values, penalty=None), Group(self.gates.trained, candidates, counted)]
 
     def _choose(self, task: TaskInfo, candidates: Tensor, origin: Tensor) -> Choosing:
         """Mark the coordinates of this task, and say once when none is left."""
@@ -202,7 +226,8 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         share = 1 - settings.sparsity if settings.capacity_aware else settings.constant_share
         if settings.mask == "random":
             return select_random(candidates, budget_of(num_candidates, share), task.generator("mask"))
-        scores = (self.adapter.values.detach() - origin).abs()
+        values = self.adapter.values.detach()
+        scores = ((values if self.gates is None else self.gates.settled(values)) - origin).abs()
         chosen = self.pool.choose(scores, candidates, share, settings.select_unmoved)
         self.movement = movement_histogram(scores[candidates], smallest(scores, chosen))
         return chosen

@@ -71,6 +71,7 @@ class FlatAdapter(Tuner):
         self.register_buffer("initial", initial, persistent=keeps_initial)
         self._weights: list[tuple[Tensor, ...]] = []
         self._is_other = False
+        self._gated: Tensor | None = None
         replace_blocks(vit, lambda block, index: AdaptedBlock(block, self, index))
 
     @contextmanager
@@ -79,7 +80,8 @@ class FlatAdapter(Tuner):
         sizes = [math.prod(shape) for shape in self.shapes] * self.num_blocks
         kind = self.values.device.type
         # One cast of the flat vector, where autocast would make one of every slice.
-        values = self.values if other is None else other
+        own = self.values if self._gated is None else self._gated
+        values = own if other is None else other
         values = values.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else values
         shapes = self.shapes * self.num_blocks
         parts = [part.view(shape) for part, shape in zip(torch.split(values, sizes), shapes, strict=True)]
@@ -89,6 +91,26 @@ class FlatAdapter(Tuner):
             yield
         finally:
             self._weights = []
+
+    @contextmanager
+    def gated(self, values: Tensor) -> Iterator[None]:
+        """Let other values stand for the flat parameter, of which they are made, with dropout as ever."""
+        self._gated = values
+        try:
+            yield
+        finally:
+            self._gated = None
+
+    def unit_norms(self, movement: Tensor) -> Tensor:
+        """Return for each coordinate how far its hidden unit moved; a block's output biases count as one unit."""
+        down, down_bias, up, up_bias = torch.split(
+            movement.view(self.num_blocks, -1), [math.prod(shape) for shape in self.shapes], dim=1
+        )
+        down, up = down.reshape(-1, *self.shapes[0]), up.reshape(-1, *self.shapes[2])
+        units = (down.square().sum(2) + down_bias.square() + up.square().sum(1)).sqrt()
+        biases = up_bias.norm(dim=1, keepdim=True).expand_as(up_bias)
+        parts = (units[:, :, None].expand_as(down).flatten(1), units, units[:, None].expand_as(up).flatten(1), biases)
+        return torch.cat(parts, 1).flatten()
 
     def parts(self) -> dict[str, Tensor]:
         """Return the matrices and biases out of the flat parameter, by block and part."""
