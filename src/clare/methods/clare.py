@@ -13,6 +13,7 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast, Over
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
+from clare.methods._shared.need import find_likeness, find_part
 from clare.methods.base import register
 from clare.methods.protocols import (
     Capacity,
@@ -28,6 +29,7 @@ from clare.sparse.allocator import Allocator
 from clare.sparse.diagnosis import count_claim, count_per_block, movement_histogram, smallest
 from clare.sparse.gates import Gates
 from clare.sparse.ledger import Ledger
+from clare.sparse.need import PARTS
 from clare.sparse.select import budget_of, select_random
 from clare.sparse.update import MergeForm, PenaltyForm
 from clare.steps import Choosing, Group, Learning, Notice, Penalty, Phase, TaskInfo
@@ -46,12 +48,16 @@ class ClareSettings(AdaptedSettings):
         **{key: {"mask": ("learnt",)} for key in ("origin", "select_unmoved")},
         **{
             key: {"mask": ("learnt",), "two_stage": (True,)}
-            for key in ("probe_epochs", "penalty_weight", "penalty", "probe_decay", "probe_head")
+            for key in ("budget", "probe_epochs", "penalty_weight", "penalty", "probe_decay", "probe_head")
         },
         "penalty_turn": {"mask": ("learnt",), "two_stage": (True,), "penalty": ("transformed-l1",)},
     }
 
     sparsity: float = Field(0.95, ge=0, lt=1, description="Share of the free coordinates that a task leaves free.")
+    budget: Literal["share", "auto"] = Field(
+        "share",
+        description="What a task claims: all of its share, or as much of it as Stage 1 shows that it needs.",
+    )
     probe_epochs: int = Field(5, ge=1, le=10_000, description="Epochs of Stage 1, which finds the mask.")
     penalty_weight: float = Field(1e-4, ge=0, le=10, description="Weight of the Stage-1 penalty on movement.")
     penalty: PenaltyForm = Field(
@@ -114,7 +120,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         self.ledger = Ledger(self.adapter.values.numel())
         self.contrast = Contrast(self.head.row_size, settings.contrast)
         self.gates = Gates(self.adapter.values.numel()) if settings.penalty == "l0" else None
-        self.movement: dict[str, Any] | None = None
+        self.found: dict[str, Any] = {}
 
     @property
     def pool(self) -> Allocator:
@@ -137,7 +143,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     def gated_loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's loss behind gates drawn for this batch."""
         assert self.gates is not None
-        with self.adapter.gated(self.gates.sampled(self.adapter.values)):
+        with self.adapter.replaced(self.gates.sampled(self.adapter.values)):
             return self.loss(images, labels)
 
     def learn(self, task: TaskInfo) -> Learning:
@@ -147,6 +153,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
 
     def adapt(self, task: TaskInfo) -> Learning:
         """Learn the task in coordinates of its own, which are frozen from then on."""
+        self.found = {}
         yield from self.open_rows(task)
         shared = self.adapter.values.detach().clone()
         if self.settings.start == "initial":
@@ -171,13 +178,15 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     def _two_stages(self, task: TaskInfo, start: Tensor, origin: Tensor) -> Choosing:
         """Stage 1 leaves no trace but the mask; Stage 2 trains inside it from the same start."""
         rows = [group.parameter.detach().clone() for group in self.row_groups()]
-        candidates = self.candidates()
+        candidates, is_auto = self.candidates(), self.settings.budget == "auto" and self.settings.mask == "learnt"
+        if is_auto:
+            self.found["likeness"] = yield from find_likeness(self.adapter, self.loss, ~self.ledger.free)
         if self.settings.mask == "learnt" and candidates.any():
             trained_rows = [] if self.settings.probe_head == "frozen" else self.row_groups()
             groups = [*self._probed(candidates, origin), *trained_rows]
             phase = self.phase("probe", self.settings.probe_epochs, groups)
             yield phase if self.gates is None else replace(phase, loss=self.gated_loss)
-        chosen = yield from self._choose(task, candidates, origin)
+        chosen = yield from self._choose(task, candidates, origin, start if is_auto else None)
         self.adapter.values.copy_(start)
         if self.settings.probe_head == "copy":
             for group, values in zip(self.row_groups(), rows, strict=True):
@@ -213,9 +222,9 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         counted = replace(penalty, anchor=torch.zeros_like(origin))
         return [replace(values, penalty=None), Group(self.gates.trained, candidates, counted)]
 
-    def _choose(self, task: TaskInfo, candidates: Tensor, origin: Tensor) -> Choosing:
-        """Mark the coordinates of this task, and say once when none is left."""
-        settings, self.movement = self.settings, None
+    def _choose(self, task: TaskInfo, candidates: Tensor, origin: Tensor, start: Tensor | None = None) -> Choosing:
+        """Mark the coordinates of this task, fewer than its share where a start is given and fewer are enough."""
+        settings = self.settings
         if settings.mask == "none":
             return candidates
         num_candidates = int(candidates.sum())
@@ -227,9 +236,18 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         if settings.mask == "random":
             return select_random(candidates, budget_of(num_candidates, share), task.generator("mask"))
         values = self.adapter.values.detach()
-        scores = ((values if self.gates is None else self.gates.settled(values)) - origin).abs()
-        chosen = self.pool.choose(scores, candidates, share, settings.select_unmoved)
-        self.movement = movement_histogram(scores[candidates], smallest(scores, chosen))
+        values = values if self.gates is None else self.gates.settled(values)
+        scores = (values - origin).abs()
+
+        def choose(part: float) -> Tensor:
+            return self.pool.choose(scores, candidates, part * share, settings.select_unmoved)
+
+        chosen = choose(1.0)
+        if start is not None:
+            masks = [*map(choose, PARTS[:-1]), chosen]
+            part = self.found["needed"] = yield from find_part(self.adapter, self.loss, start, values, masks)
+            chosen = choose(part * (1 - self.found["likeness"]))
+        self.found["movement"] = movement_histogram(scores[candidates], smallest(scores, chosen))
         return chosen
 
     def capacity(self) -> Capacity:
@@ -254,7 +272,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     def diagnosis(self) -> dict[str, Any]:
         """Return how far Stage 1 moved the candidates, where it did, and which blocks the task's claim lies in."""
         placed = count_claim(self.ledger, self.adapter.num_blocks, self.adapter.block_size)
-        return {**({"movement": self.movement} if self.movement else {}), **placed}
+        return {**self.found, **placed}
 
     def structure(self) -> dict[str, Any]:
         """Return the size of every task's claim."""

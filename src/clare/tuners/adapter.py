@@ -71,7 +71,7 @@ class FlatAdapter(Tuner):
         self.register_buffer("initial", initial, persistent=keeps_initial)
         self._weights: list[tuple[Tensor, ...]] = []
         self._is_other = False
-        self._gated: Tensor | None = None
+        self._replacement: Tensor | None = None
         replace_blocks(vit, lambda block, index: AdaptedBlock(block, self, index))
 
     @contextmanager
@@ -80,7 +80,7 @@ class FlatAdapter(Tuner):
         sizes = [math.prod(shape) for shape in self.shapes] * self.num_blocks
         kind = self.values.device.type
         # One cast of the flat vector, where autocast would make one of every slice.
-        own = self.values if self._gated is None else self._gated
+        own = self.values if self._replacement is None else self._replacement
         values = own if other is None else other
         values = values.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else values
         shapes = self.shapes * self.num_blocks
@@ -93,13 +93,13 @@ class FlatAdapter(Tuner):
             self._weights = []
 
     @contextmanager
-    def gated(self, values: Tensor) -> Iterator[None]:
-        """Let other values stand for the flat parameter, of which they are made, with dropout as ever."""
-        self._gated = values
+    def replaced(self, values: Tensor) -> Iterator[None]:
+        """Let other values, such as those made of the flat parameter, take its place, with dropout as ever."""
+        self._replacement = values
         try:
             yield
         finally:
-            self._gated = None
+            self._replacement = None
 
     def unit_norms(self, movement: Tensor) -> Tensor:
         """Return for each coordinate how far its hidden unit moved; a block's output biases count as one unit."""
