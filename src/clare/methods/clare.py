@@ -3,6 +3,7 @@
 Fu, Lou, Liao, Yu: "CLARE: Scalable Class-Incremental Continual Learning via a Sparsity-Based Framework".
 """
 
+import math
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -45,6 +46,8 @@ class ClareSettings(AdaptedSettings):
         "sparsity": {"capacity_aware": (True,), "mask": SOME},
         "constant_share": {"capacity_aware": (False,), "mask": SOME},
         "capacity_aware": {"mask": SOME},
+        "expand": {"capacity_aware": (True,), "mask": SOME},
+        "expand_below": {"capacity_aware": (True,), "mask": SOME, "expand": ("fresh", "wider")},
         **{key: {"mask": ("learnt",)} for key in ("origin", "select_unmoved")},
         **{
             key: {"mask": ("learnt",), "two_stage": (True,)}
@@ -92,6 +95,14 @@ class ClareSettings(AdaptedSettings):
         True, description="Budget from what is free; otherwise a constant share of all, overlap allowed."
     )
     constant_share: float = Field(0.05, gt=0, le=1, description="Share of all coordinates per task.")
+    expand: Literal["none", "fresh", "wider"] = Field(
+        "none",
+        description="When the pool runs low: go on with what is left, freeze it and put a fresh adapter beside it, "
+        "or widen the bottleneck until as much is free as at first.",
+    )
+    expand_below: float = Field(
+        0.5, gt=0, lt=1, description="Expand before a task that would find less free than this part of the first pool."
+    )
     two_stage: bool = Field(True, description="Train anew inside the mask of Stage 1, or keep the largest changes.")
     start: Literal["shared", "initial"] = Field(
         "shared", description="Where training starts: the shared adapter, or its initial values (independent tuning)."
@@ -133,8 +144,8 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
 
     @property
     def room(self) -> int:
-        """Return how many rows of earlier classes there is room for, which grows where their number is unknown."""
-        return len(self.contrast.rows)
+        """Return the room for earlier rows, which grows where their number is unknown, and for coordinates."""
+        return len(self.contrast.rows) + self.adapter.values.numel()
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the classes to tell apart."""
@@ -154,6 +165,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     def adapt(self, task: TaskInfo) -> Learning:
         """Learn the task in coordinates of its own, which are frozen from then on."""
         self.found = {}
+        yield from self._expand(task)
         yield from self.open_rows(task)
         shared = self.adapter.values.detach().clone()
         if self.settings.start == "initial":
@@ -164,6 +176,19 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         chosen = yield from stages(task, start, origin[self.settings.origin])
         self.pool.claim(chosen, shared, self.settings.merge, overlap=True)
         self.contrast.give_back(self.head)
+
+    def _expand(self, task: TaskInfo) -> Learning:
+        """Make the pool larger where what tasks have claimed leaves too little of it for this one."""
+        settings, bottleneck = self.settings, self.settings.adapter.bottleneck
+        first = self.adapter.num_blocks * self.adapter.block_sizes[0]
+        free = self.ledger.num_free / first
+        if settings.expand == "none" or self.share_left_free is None or free >= settings.expand_below:
+            return
+        is_fresh = settings.expand == "fresh"
+        hidden = bottleneck if is_fresh else math.ceil(bottleneck * (1 - free))
+        self.ledger.grow(self.adapter.grow(hidden, task.generator("expand")), retires=is_fresh)
+        what = "a fresh adapter stands beside those that are full" if is_fresh else "the adapter is wider"
+        yield Notice(f"{what}: {hidden} more hidden units in each block, {sum(self.adapter.bottlenecks)} in all")
 
     def open_rows(self, task: TaskInfo) -> Learning:
         """Draw the task's rows, beside those of earlier tasks."""
@@ -257,7 +282,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     def claims_by_layer(self) -> list[list[int]]:
         """Return how many coordinates each task claimed in each block."""
         claims = (self.ledger.claim_of(task)[0] for task in range(len(self.ledger.lengths)))
-        return [count_per_block(claim, self.adapter.num_blocks, self.adapter.block_size) for claim in claims]
+        return [count_per_block(claim, self.adapter.num_blocks, self.adapter.block_sizes) for claim in claims]
 
     def claim_nothing(self) -> None:
         """Note a task that claims no coordinate, since every task has its claim in the ledger."""
@@ -269,15 +294,22 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         is_free_for_all = self.settings.mask == "none" or not self.settings.capacity_aware
         return None if is_free_for_all else self.settings.sparsity
 
+    @property
+    def never_runs_dry(self) -> bool:
+        """Whether the pool is expanded before it is empty."""
+        return self.settings.expand != "none"
+
     def diagnosis(self) -> dict[str, Any]:
         """Return how far Stage 1 moved the candidates, where it did, and which blocks the task's claim lies in."""
-        placed = count_claim(self.ledger, self.adapter.num_blocks, self.adapter.block_size)
+        placed = count_claim(self.ledger, self.adapter.num_blocks, self.adapter.block_sizes)
         return {**self.found, **placed}
 
     def structure(self) -> dict[str, Any]:
-        """Return the size of every task's claim."""
-        return {"claims": list(self.ledger.lengths)}
+        """Return the size of every task's claim, and the bottlenecks of adapters where several are side by side."""
+        bottlenecks = list(self.adapter.bottlenecks)
+        return {"claims": list(self.ledger.lengths), **({"bottlenecks": bottlenecks} if len(bottlenecks) > 1 else {})}
 
     def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the claims."""
-        self.ledger.resize(structure["claims"])
+        """Make room for adapters and claims."""
+        self.adapter.resize(structure.get("bottlenecks", [self.settings.adapter.bottleneck]))
+        self.ledger.resize(structure["claims"], self.adapter.values.numel())

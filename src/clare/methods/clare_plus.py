@@ -50,7 +50,6 @@ class ClarePlus(Clare):
 
     def learn(self, task: TaskInfo) -> Learning:
         """Adapt as CLARE does, then let the statistics of earlier classes follow."""
-        self.anchor.copy_(self.adapter.values)
         self.hold.fill_(self.settings.hold if task.index > 0 else 0.0)
         if task.index == 0 or not (self.settings.follow_drift and self.head.follows_drift):
             yield from super().learn(task)
@@ -66,6 +65,10 @@ class ClarePlus(Clare):
 
     def open_rows(self, task: TaskInfo) -> Learning:
         """Draw the task's rows, and let them find their classes while the features stand still."""
+        if len(self.anchor) == len(self.adapter.values):
+            self.anchor.copy_(self.adapter.values)
+        else:
+            self.anchor = self.adapter.values.detach().clone()
         yield from super().open_rows(task)
         if self.settings.row_epochs > 0:
             yield self.phase("rows", self.settings.row_epochs, self.row_groups())

@@ -54,6 +54,8 @@ class Gates(nn.Module):
 
     def begin(self, origin: Tensor, mask: Tensor) -> None:
         """Open the gates of a task."""
+        if len(mask) != len(self.mask):
+            self.origin, self.mask, self.trained.data = origin.clone(), mask.clone(), torch.zeros_like(origin)
         self.origin.copy_(origin)
         self.mask.copy_(mask)
         self.trained.data.zero_()
