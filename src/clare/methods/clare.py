@@ -15,6 +15,7 @@ from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast, Over
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
 from clare.methods._shared.need import find_likeness, find_part
+from clare.methods._shared.trust import Trust
 from clare.methods.base import register
 from clare.methods.protocols import (
     Capacity,
@@ -33,8 +34,10 @@ from clare.sparse.ledger import Ledger
 from clare.sparse.need import PARTS
 from clare.sparse.select import budget_of, select_random
 from clare.sparse.update import MergeForm, PenaltyForm
-from clare.steps import Choosing, Group, Learning, Notice, Penalty, Phase, TaskInfo
+from clare.steps import Choosing, Collect, Group, Learning, Notice, Penalty, Phase, TaskInfo
 
+MOVABLE = ("prototype", "aligned", "discriminant", "quadratic", "realigned")
+"""Heads that keep means of classes."""
 SOME = ("learnt", "random")
 """Masks that leave coordinates out."""
 
@@ -46,6 +49,7 @@ class ClareSettings(AdaptedSettings):
         "sparsity": {"capacity_aware": (True,), "mask": SOME},
         "constant_share": {"capacity_aware": (False,), "mask": SOME},
         "capacity_aware": {"mask": SOME},
+        "trust": {"merge": ("state",), "head.kind": MOVABLE},
         "expand": {"capacity_aware": (True,), "mask": SOME},
         "expand_below": {"capacity_aware": (True,), "mask": SOME, "expand": ("fresh", "wider")},
         **{key: {"mask": ("learnt",)} for key in ("origin", "select_unmoved")},
@@ -102,6 +106,13 @@ class ClareSettings(AdaptedSettings):
     )
     expand_below: float = Field(
         0.5, gt=0, lt=1, description="Expand before a task that would find less free than this part of the first pool."
+    )
+    trust: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Part of earlier classes' features that a task may make unrecognisable, as kept means and its own "
+        "images tell; beyond that its way is shortened, or taken back (1: any).",
     )
     two_stage: bool = Field(True, description="Train anew inside the mask of Stage 1, or keep the largest changes.")
     start: Literal["shared", "initial"] = Field(
@@ -166,16 +177,26 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         """Learn the task in coordinates of its own, which are frozen from then on."""
         self.found = {}
         yield from self._expand(task)
+        shared, trust = self.adapter.values.detach().clone(), None
+        if self.settings.trust < 1 and self.head.follows_drift and self.head.num_classes:
+            before = yield Collect("trusted features", self.features)
+            trust = Trust(self.settings.trust, self.follows(), shared, before)
         yield from self.open_rows(task)
-        shared = self.adapter.values.detach().clone()
         if self.settings.start == "initial":
             self.adapter.values.copy_(self.adapter.initial)
         start = self.adapter.values.detach().clone()
         origin = {"initial": self.adapter.initial, "start": start, "zero": torch.zeros_like(start)}
         stages = self._two_stages if self.settings.two_stage else self._one_stage
         chosen = yield from stages(task, start, origin[self.settings.origin])
+        if trust:
+            chosen = yield from trust.hold(self, self.adapter, chosen)
+            self.found["trust"] = trust.found
         self.pool.claim(chosen, shared, self.settings.merge, overlap=True)
         self.contrast.give_back(self.head)
+
+    def follows(self) -> bool:
+        """Tell whether what is kept of earlier classes moves along with the features."""
+        return False
 
     def _expand(self, task: TaskInfo) -> Learning:
         """Make the pool larger where what tasks have claimed leaves too little of it for this one."""

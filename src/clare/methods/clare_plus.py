@@ -48,10 +48,14 @@ class ClarePlus(Clare):
         self.register_buffer("anchor", self.adapter.values.detach().clone(), persistent=False)
         self.register_buffer("hold", self.adapter.values.new_zeros(()), persistent=False)
 
+    def follows(self) -> bool:
+        """Tell whether what is kept of earlier classes moves along with the features."""
+        return self.settings.follow_drift and self.head.follows_drift
+
     def learn(self, task: TaskInfo) -> Learning:
         """Adapt as CLARE does, then let the statistics of earlier classes follow."""
         self.hold.fill_(self.settings.hold if task.index > 0 else 0.0)
-        if task.index == 0 or not (self.settings.follow_drift and self.head.follows_drift):
+        if task.index == 0 or not self.follows():
             yield from super().learn(task)
             return
         before = yield Collect("features before", self.features)
