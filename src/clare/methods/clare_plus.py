@@ -54,6 +54,7 @@ class ClarePlus(Clare):
 
     def learn(self, task: TaskInfo) -> Learning:
         """Adapt as CLARE does, then let the statistics of earlier classes follow."""
+        self._keep_values()
         self.hold.fill_(self.settings.hold if task.index > 0 else 0.0)
         if task.index == 0 or not self.follows():
             yield from super().learn(task)
@@ -67,12 +68,16 @@ class ClarePlus(Clare):
         self.head.carry_over(drift)
         yield from answered(self.head.finish(len(task.classes)), after)
 
-    def open_rows(self, task: TaskInfo) -> Learning:
-        """Draw the task's rows, and let them find their classes while the features stand still."""
+    def _keep_values(self) -> None:
+        """Note the adapter as it is, in place unless the pool was expanded."""
         if len(self.anchor) == len(self.adapter.values):
             self.anchor.copy_(self.adapter.values)
         else:
             self.anchor = self.adapter.values.detach().clone()
+
+    def open_rows(self, task: TaskInfo) -> Learning:
+        """Draw the task's rows, and let them find their classes while the features stand still."""
+        self._keep_values()
         yield from super().open_rows(task)
         if self.settings.row_epochs > 0:
             yield self.phase("rows", self.settings.row_epochs, self.row_groups())
