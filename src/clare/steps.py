@@ -62,6 +62,10 @@ class Penalty:
     weight: float
     form: PenaltyForm
     anchor: Tensor
+    turn: float = 1.0
+    """Where `transformed-l1` turns from counting how far coordinates moved to counting those that did."""
+    norms: Callable[[Tensor], Tensor] | None = None
+    """Of `group-lasso`: movement -> the norm of each coordinate's group."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clare.engine.optim import MaskedOptimizer, clip_gradients, rate_at, scheduled_rate
 from clare.errors import SettingsError
-from clare.sparse.update import PenaltyForm
+from clare.sparse.update import PROXIMAL, PenaltyForm
 from clare.steps import Adam, Group, Optimizer, Penalty, Sgd
 
 RATES = [0.1, 0.1, 0.07, 0.02, 0.005]
@@ -73,10 +73,11 @@ def test_inside_the_mask_it_is_torch_adam(weight_decay: float) -> None:
     assert all(not tensor.any() for tensor in optimizer.state.values())
 
 
-def test_adam_refuses_a_proximal_penalty() -> None:
+@pytest.mark.parametrize("form", PROXIMAL)
+def test_adam_refuses_a_proximal_penalty(form: PenaltyForm) -> None:
     parameter = nn.Parameter(torch.zeros(2))
-    group = Group(parameter, penalty=Penalty(0.1, "l1-proximal", torch.zeros(2)))
-    with pytest.raises(SettingsError, match=r"Adam .* l1-proximal; use l1-subgradient"):
+    group = Group(parameter, penalty=Penalty(0.1, form, torch.zeros(2)))
+    with pytest.raises(SettingsError, match=r"Adam .* proximal penalty; use l1-subgradient"):
         MaskedOptimizer([group], Adam(0.1))
 
 

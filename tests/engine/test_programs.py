@@ -134,6 +134,24 @@ def test_a_loss_that_gets_more_room_is_recorded_anew(
     assert recordings.count("CapturedStep") == 4
 
 
+@pytest.mark.parametrize("expand", ["fresh", "wider"])
+def test_an_expanded_pool_is_recorded_anew_and_computes_the_same(
+    recordings: list[str],
+    context: Callable[..., Context],
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Any,
+    expand: str,
+) -> None:
+    stream, changes = tiny_stream(num_tasks=4), {"expand": expand, "sparsity": 0.7}
+    plain = learnt(context(compile="off"), tiny_backbone(), stream, **changes)
+    replayed = learnt(context(compile="graph", eval_batch_size=32), tiny_backbone(), stream, **changes)
+    for name, tensor in plain[0].items():
+        torch.testing.assert_close(replayed[0][name], tensor, msg=name)
+    torch.testing.assert_close(replayed[1], plain[1])
+    # The third task finds 0.49 of the first pool free; wider than that, the fourth finds enough.
+    assert recordings.count("CapturedStep") == 4
+
+
 def test_a_compiler_that_errs_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
     recordings: list[str],

@@ -34,6 +34,8 @@ HEADS = [
     ("sdlora", "method.features.blocks=2", "method.features.patches=true"),
     ("clare-plus", "method.features={blocks=2, patches=true, centre=true}"),
     ("clare", "method.features={views=3}"),
+    ("clare", "method.expand=wider", "method.sparsity=0.3", "method.penalty_weight=0"),
+    ("clare", "method.expand=fresh", "method.sparsity=0.3", "method.penalty_weight=0"),
     ("inflora", "method.features={blocks=2, views=2}"),
 ]
 # Without clare, whatever is installed: an import of it fails.

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clare.heads.drift import fit_drift, fit_drift_of_parts, kernel_moves, moved, stretched
+from clare.heads.drift import accuracy_lost, fit_drift, fit_drift_of_parts, kernel_moves, moved, stretched
 
 
 def drawn(num_classes: int, per_class: int, size: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -97,3 +97,19 @@ def test_moves_of_nearby_images_count_most(width: float, expected: list[float]) 
     after = torch.tensor([[0.5, 0.0], [2.0, 1.0], [0.0, 3.0]])
     moves = kernel_moves(before, after, torch.tensor([[0.0, 1.0]]), width)
     torch.testing.assert_close(moves, torch.tensor([expected]), rtol=0, atol=1e-6)
+
+
+def test_what_a_move_costs_earlier_classes() -> None:
+    means = 5 * torch.eye(4, 8)
+    before, labels = drawn(6, 40, 8, seed=0)
+    for follows in (False, True):
+        assert float(accuracy_lost(means, before, before, labels, follows)["lost"]) == 0
+        # Where all features end around one point, three of four classes are lost, wherever their means went.
+        gone = 1 + 0.5 * torch.randn(before.shape, generator=torch.Generator().manual_seed(1))
+        assert float(accuracy_lost(means, before, gone, labels, follows)["lost"]) > 0.5
+    # A common shift costs rows that stay behind; one class is enough to tell.
+    for chosen in (labels, torch.zeros_like(labels)):
+        near, far = before[chosen == 0], before[chosen == 0] + 100 * torch.eye(8)[0]
+        was, now = (accuracy_lost(means, near, each, chosen[chosen == 0], False)["lost"] for each in (near, far))
+        assert float(was) == 0
+        assert float(now) > 0.5

@@ -7,12 +7,12 @@ import pytest
 import torch
 from clare_runs import all_bits, bits, learn, make_clare, mask_of, watch
 
-import clare.methods.clare as clare_module
 from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.evaluate import evaluate
 from clare.methods.state import restore, snapshot_of
+from clare.sparse import allocator
 from clare.sparse.select import budget_of, select_top
 from clare.steps import Notice
 
@@ -99,7 +99,7 @@ def test_stage_one_leaves_no_trace_but_the_mask(
         del scores, budget, unmoved
         return candidates & (candidates.cumsum(0) % 5 == 0)
 
-    monkeypatch.setattr(clare_module, "select_top", every_fifth)
+    monkeypatch.setattr(allocator, "select_top", every_fifth)
     short, long = (make_clare(tiny_backbone(), probe_epochs=epochs, penalty_weight=0) for epochs in (1, 3))
     for method in (short, long):
         learn(context(train="affine"), method, tiny_stream().tasks)

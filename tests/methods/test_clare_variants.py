@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from clare_runs import Moment, bits, learn, make_clare, mask_of, watch
+from clare_runs import Moment, all_bits, bits, learn, make_clare, mask_of, watch
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
@@ -67,6 +67,8 @@ def describe(method: Clare, moment: Moment, free: Tensor, chosen: Tensor) -> dic
         ({"merge": "literal"}, [PROBE, TRAIN, STATISTICS]),
         ({"penalty": "l2"}, [{**PROBE, "penalty": "l2 0.0001"}, TRAIN, STATISTICS]),
         ({"penalty": "l1-subgradient"}, [{**PROBE, "penalty": "l1-subgradient 0.0001"}, TRAIN, STATISTICS]),
+        ({"penalty": "transformed-l1"}, [{**PROBE, "penalty": "transformed-l1 0.0001"}, TRAIN, STATISTICS]),
+        ({"penalty": "group-lasso"}, [{**PROBE, "penalty": "group-lasso 0.0001"}, TRAIN, STATISTICS]),
         ({"penalty_weight": 1e-3}, [{**PROBE, "penalty": "l1-proximal 0.001"}, TRAIN, STATISTICS]),
         ({"probe_epochs": 1}, [{**PROBE, "epochs": 1}, TRAIN, STATISTICS]),
         ({"epochs": 1}, [PROBE, {**TRAIN, "epochs": 1}, STATISTICS]),
@@ -213,6 +215,37 @@ def test_the_penalty_shapes_the_scores(
     num_moved = {penalty: int((scores > 0).sum()) for penalty, scores in moved.items()}
     assert num_moved["l1-proximal"] < 200 < min(num_moved["l1-subgradient"], num_moved["l2"])
     assert not torch.equal(moved["l1-subgradient"], moved["l2"])
+
+
+def test_group_lasso_leaves_whole_hidden_units_where_they_were(
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
+) -> None:
+    method = make_clare(tiny_backbone(), penalty="group-lasso", penalty_weight=0.08)
+    moments = watch(method)
+    learn(context(), method, tiny_stream().tasks[:1])
+    movement = moments[0].after["values"] - method.adapter.initial
+    sizes, has_moved = method.adapter.unit_norms(movement), movement != 0
+    assert bool((sizes[has_moved] > 0).all())
+    assert 0 < int((sizes == 0).sum()) < len(sizes)
+    # A unit's norm is that of its row, its bias and its column.
+    down, bias, up, _ = torch.split(movement[:220], [96, 4, 96, 24])
+    unit = torch.cat([down.view(4, 24)[1], bias[1:2], up.view(24, 4)[:, 1]])
+    torch.testing.assert_close(sizes[24:48], unit.norm().expand(24))
+
+
+def test_gates_shut_under_a_strong_penalty_and_leave_no_trace(
+    tiny_backbone: MakeBackbone, tiny_stream: MakeStream, context: MakeContext
+) -> None:
+    lengths = []
+    for weight in (1e-4, 10.0):
+        method = make_clare(tiny_backbone(), penalty="l0", penalty_weight=weight, sparsity=0.0)
+        learn(context(), method, tiny_stream(num_tasks=2).tasks)
+        assert not any("gates" in name for name in method.state_dict())
+        lengths.append(method.ledger.lengths[0])
+        again = make_clare(tiny_backbone(), penalty="l0", penalty_weight=weight, sparsity=0.0)
+        learn(context(), again, tiny_stream(num_tasks=2).tasks)
+        assert all_bits(again) == all_bits(method)
+    assert lengths[1] < lengths[0]
 
 
 @pytest.mark.parametrize("probe_head", ["copy", "keep", "frozen"])

@@ -13,16 +13,21 @@ from clare.sparse.allocator import Allocator
 pytestmark = pytest.mark.slow
 
 
-def made_model() -> Any:
-    """Return a tiny BERT for two classes with LoRA in its queries and values."""
-    from peft import LoraConfig, get_peft_model
+def made_bert() -> Any:
+    """Return a tiny BERT for two classes."""
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    bert = BertForSequenceClassification(BertConfig(vocab_size=50, max_position_embeddings=16, num_labels=2, **shape))
+    return BertForSequenceClassification(BertConfig(vocab_size=50, max_position_embeddings=16, num_labels=2, **shape))
+
+
+def made_model() -> Any:
+    """Return that BERT with LoRA in its queries and values."""
+    from peft import LoraConfig, get_peft_model
+
     lora = LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query", "value"], lora_dropout=0.0)
-    return get_peft_model(bert, lora)
+    return get_peft_model(made_bert(), lora)
 
 
 def sentences(task: int) -> list[dict[str, Tensor]]:

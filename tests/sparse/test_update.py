@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clare.sparse.update import penalty_gradient, soft_threshold, write_masked
+from clare.sparse.gates import log_alphas, open_chance
+from clare.sparse.update import PROXIMAL, held_in_groups, penalty_gradient, soft_threshold, write_masked
 
+TURN = 0.3
 SPECIAL = [0.0, -0.0, 1.5, -2.25, 1e-42, 3e38, math.inf, -math.inf, math.nan]
 
 
@@ -43,17 +45,48 @@ def test_soft_threshold_is_the_proximal_step_of_the_absolute_value(value: float,
 @given(
     offsets=st.lists(st.floats(-10, 10), min_size=1, max_size=8),
     weight=st.floats(0, 5),
-    form=st.sampled_from(["l1-subgradient", "l2"]),
+    form=st.sampled_from(["l1-subgradient", "l2", "transformed-l1", "l0"]),
 )
 def test_penalty_gradients_are_autograd_of_the_penalty(offsets: list[float], weight: float, form: str) -> None:
     offset = torch.tensor(offsets, dtype=torch.float64, requires_grad=True)
-    penalty = offset.abs().sum() if form == "l1-subgradient" else (offset**2).sum()
+    penalty = {
+        "l1-subgradient": offset.abs(),
+        "l2": offset**2,
+        "transformed-l1": (TURN + 1) * offset.abs() / (TURN + offset.abs()),
+        "l0": open_chance(log_alphas(offset)),
+    }[form].sum()
     (expected,) = torch.autograd.grad(weight * penalty, offset)
-    torch.testing.assert_close(penalty_gradient(offset.detach(), weight, form), expected)  # type: ignore[arg-type]
+    torch.testing.assert_close(penalty_gradient(offset.detach(), weight, form, TURN), expected)  # type: ignore[arg-type]
 
 
 def test_the_proximal_penalty_has_no_gradient() -> None:
-    assert penalty_gradient(torch.tensor([1.0, -2.0]), 3.0, "l1-proximal").tolist() == [0.0, 0.0]
+    for form in PROXIMAL:
+        assert penalty_gradient(torch.tensor([1.0, -2.0]), 3.0, form).tolist() == [0.0, 0.0]  # type: ignore[arg-type]
+
+
+def test_transformed_l1_rises_to_its_published_value() -> None:
+    """Ma and others (2019) with a = 1: the integral of the gradient from 0 to 0.5 is 2/3."""
+    steps = torch.linspace(0, 0.5, 10_001, dtype=torch.float64)
+    assert float(torch.trapezoid(penalty_gradient(steps, 1.0, "transformed-l1"), steps)) == pytest.approx(
+        2 / 3, abs=1e-4
+    )
+
+
+def test_groups_are_drawn_back_by_hand() -> None:
+    """Wen and others (2016): (3, 4) becomes (2.4, 3.2) under a threshold of 1; a smaller group goes back as a whole."""
+    anchor, mask = torch.tensor([1.0, 1.0, 0.1, 0.1]), torch.ones(4, dtype=torch.bool)
+
+    def norms(offset: Tensor) -> Tensor:
+        return offset.view(2, 2).norm(dim=1, keepdim=True).expand(2, 2).flatten()
+
+    moved = anchor + torch.tensor([3.0, 4.0, 0.5, 0.5])
+    held = held_in_groups(moved, anchor, mask, 1.0, norms)
+    torch.testing.assert_close(held, torch.tensor([3.4, 4.2, 0.1, 0.1]))
+    assert bits(held[2:]) == bits(anchor[2:])
+    assert bits(held_in_groups(anchor, anchor, mask, 0.0, norms)) == bits(anchor)
+    # What is outside the mask has no say in how long its group is.
+    mask[1] = False
+    torch.testing.assert_close(held_in_groups(moved, anchor, mask, 1.0, norms)[0], torch.tensor(3.0))
 
 
 @settings(deadline=None, max_examples=200)

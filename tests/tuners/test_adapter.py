@@ -140,6 +140,37 @@ def test_gradients_reach_the_up_projection_first_and_everything_after_one_step(t
     assert bool((gradient(vit, adapter) != 0).all())
 
 
+def test_adapters_side_by_side_are_their_sum_and_one_when_taken_apart(tiny_backbone: MakeBackbone) -> None:
+    vit, settings = tiny_backbone().vit, AdapterSettings(bottleneck=4, scale=0.5)
+    adapter = FlatAdapter(vit, settings, generator()).eval()
+    x = torch.randn(3, 17, 24, generator=generator(5))
+    with torch.no_grad():
+        adapter.values.copy_(torch.randn(adapter.values.shape, generator=generator(1)))
+        first, before = adapter.values.clone(), tokens(vit, adapter, images())
+        assert adapter.grow(3, generator(2)) == 2 * (2 * 24 * 3 + 3 + 24)
+        assert torch.equal(adapter.values[: len(first)], first)
+        assert torch.equal(adapter.values[len(first) :], adapter.initial[len(first) :])
+        torch.testing.assert_close(tokens(vit, adapter, images()), before)
+        adapter.values[len(first) :] = torch.randn(len(adapter.values) - len(first), generator=generator(3))
+        expected = torch.zeros_like(x)
+        for flat, hidden in ((first, 4), (adapter.values[len(first) :], 3)):
+            down, down_bias, up, up_bias = block_weights(flat, 1, 24, hidden)
+            expected += 0.5 * ((x @ down.T + down_bias).clamp(min=0) @ up.T + up_bias)
+        with adapter.spread():
+            torch.testing.assert_close(adapter.branch(1, x), expected)
+        parts = adapter.parts()
+        hidden_units = (x @ parts["1.down"].T + parts["1.down_bias"]).clamp(min=0)
+        torch.testing.assert_close(0.5 * (hidden_units @ parts["1.up"].T + parts["1.up_bias"]), expected)
+        norms = adapter.unit_norms(adapter.values)
+        assert norms.shape == adapter.values.shape
+        _, bias, _, up_bias = block_weights(adapter.values[len(first) :], 1, 24, 3)
+        torch.testing.assert_close(norms[-24:], up_bias.norm().expand(24))
+        unit = torch.cat([parts["1.down"][4], bias[:1], parts["1.up"][:, 4]])
+        torch.testing.assert_close(norms[len(first) + 171 : len(first) + 195], unit.norm().expand(24))
+        adapter.resize([4])
+        assert adapter.values.shape == adapter.initial.shape == first.shape
+
+
 def test_dropout_acts_on_the_hidden_layer_while_training_only(tiny_backbone: MakeBackbone) -> None:
     adapter = FlatAdapter(tiny_backbone().vit, AdapterSettings(bottleneck=200, scale=1.0, dropout=0.25), generator())
     x = torch.ones(500, 24)

@@ -10,8 +10,8 @@ LEAST_SHARE = 0.1
 
 
 def tasks_left(method: Method) -> int | None:
-    """Return about how many more tasks the free coordinates suffice for; none where tasks claim none for good."""
-    if not isinstance(method, ClaimsCoordinates) or method.share_left_free is None:
+    """Return about how many more tasks the free coordinates suffice for; none where they never run out."""
+    if not isinstance(method, ClaimsCoordinates) or method.share_left_free is None or method.never_runs_dry:
         return None
     capacity = method.capacity()
     return num_tasks(capacity.num_free / capacity.num_coordinates, method.share_left_free)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clare.errors import SettingsError
-from clare.sparse.update import penalty_gradient, soft_threshold, write_masked
+from clare.sparse.update import PROXIMAL, held, held_in_groups, penalty_gradient, write_masked
 from clare.steps import Adam, Group, Optimizer, Schedule, Sgd
 
 
@@ -42,8 +42,8 @@ def direction_of(group: Group, gradient: Tensor, weight_decay: float) -> Tensor:
         towards = value if group.decay_towards is None else value - group.decay_towards
         direction = direction + weight_decay * towards
     penalty = group.penalty
-    if penalty is not None and penalty.form != "l1-proximal":
-        direction = direction + penalty_gradient(value - penalty.anchor, penalty.weight, penalty.form)
+    if penalty is not None and penalty.form not in PROXIMAL:
+        direction = direction + penalty_gradient(value - penalty.anchor, penalty.weight, penalty.form, penalty.turn)
     return direction
 
 
@@ -52,12 +52,14 @@ def sgd_update(group: Group, gradient: Tensor, momentum: Tensor, rate: Tensor, s
     value, penalty = group.parameter.data, group.penalty
     momentum.mul_(settings.momentum).add_(direction_of(group, gradient, settings.weight_decay))
     moved = value - rate * momentum
-    if penalty is not None and penalty.form == "l1-proximal":
+    if penalty is not None and penalty.form in PROXIMAL:
         # Momentum multiplies the pull of a subgradient by 1 / (1 - momentum) in the long run; so does this threshold.
         threshold = rate * penalty.weight / (1 - settings.momentum)
-        offset = soft_threshold(moved - penalty.anchor, threshold)
-        # Not anchor + offset alone: a coordinate that did not move must be the anchor to the bit.
-        moved = torch.where(offset == 0, penalty.anchor, penalty.anchor + offset)
+        if penalty.norms is None:
+            moved = held(moved, penalty.anchor, threshold)
+        else:
+            mask = torch.ones_like(value, dtype=torch.bool) if group.mask is None else group.mask
+            moved = held_in_groups(moved, penalty.anchor, mask, threshold, penalty.norms)
     write_masked(value, moved, group.mask)
 
 
@@ -95,8 +97,8 @@ class MaskedOptimizer:
         }
         if isinstance(settings, Adam):
             self.state["count"] = torch.zeros_like(self.rate)
-            if any(group.penalty and group.penalty.form == "l1-proximal" for group in groups):
-                raise SettingsError("Adam has no threshold for the penalty l1-proximal; use l1-subgradient or SGD")
+            if any(group.penalty and group.penalty.form in PROXIMAL for group in groups):
+                raise SettingsError("Adam has no threshold for a proximal penalty; use l1-subgradient or SGD")
 
     def reset(self) -> None:
         """Forget all steps taken so far."""

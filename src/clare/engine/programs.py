@@ -22,6 +22,7 @@ class Programs:
     def __init__(self, ranks: Ranks, mode: Mode, notice: Callable[[str], None]) -> None:
         self.ranks, self.mode, self.notice = ranks, mode, notice
         self.captured: dict[Hashable, CapturedStep | CapturedForward] = {}
+        self.room = 0
 
     def captures(self, method: Method) -> bool:
         """Tell whether a method's programs are recorded: only where nothing it computes with changes its place."""
@@ -36,14 +37,21 @@ class Programs:
         if phase.data is not None or not self.captures(method):
             return TrainStep(self.ranks, phase)
         optimizer = replace(phase.optimizer, learning_rate=0.0)
-        room = method.room if isinstance(method, GrowsRoom) else 0
-        kind = ("train", phase.batch_size, optimizer, phase.clip_norm, _kind(phase), room)
-        step = self.captured.get(kind)
+        kind = ("train", phase.batch_size, optimizer, phase.clip_norm, _kind(phase))
+        step = self._recorded(method).get(kind)
         if step is None:
             step = self.captured[kind] = CapturedStep(self.ranks, phase, self.mode == "fused", self.notice)
         assert isinstance(step, CapturedStep)
         step.begin(phase)
         return step
+
+    def _recorded(self, method: Method) -> dict[Hashable, CapturedStep | CapturedForward]:
+        """Return what was recorded, nothing where the method's tensors have moved to more room since."""
+        room = method.room if isinstance(method, GrowsRoom) else 0
+        if room != self.room:
+            self.captured.clear()
+            self.room = room
+        return self.captured
 
     def sweep_size(self, method: Method, num_images: int, batch_size: int) -> int:
         """Return the batch size of a sweep: always the same when recorded, no larger than needed otherwise."""
@@ -56,7 +64,7 @@ class Programs:
                 return function(*inputs)
         # What was recorded reads the tensors of one method; another's must not be answered with it.
         kind = (method, function.__name__, *(tuple(part.shape) for part in inputs))
-        program = self.captured.get(kind)
+        program = self._recorded(method).get(kind)
         if program is None:
             fused = self.mode == "fused"
             program = self.captured[kind] = CapturedForward(self.ranks, function, inputs, fused, self.notice)
@@ -70,7 +78,7 @@ def _kind(phase: Phase) -> Hashable:
         (
             id(group.parameter),
             group.mask is not None,
-            (group.penalty.form, group.penalty.weight) if group.penalty else None,
+            (group.penalty.form, group.penalty.weight, group.penalty.turn) if group.penalty else None,
             group.decay_towards is not None,
             group.rate_factor,
             group.pull and group.pull.share,

@@ -12,6 +12,9 @@ MAX_FOLDS = 5
 LEAST_WEIGHT = 1e-5
 """What an image counts that is far from a class, beside the one of an image in its middle."""
 
+NUM_DEVIATIONS = 32
+"""Images whose deviations from their class mean stand for how features of a class scatter."""
+
 Drift = dict[str, Tensor]
 """`centre` (D) and `shift` (D): how a feature at the centre moves; `slope` (D, D): how that changes away from it.
 
@@ -44,6 +47,40 @@ def fit_drift(before_BD: Tensor, after_BD: Tensor, labels_B: Tensor) -> Drift:
         held = (before[is_held], after[is_held], labels_B[is_held])
         errors += torch.stack([_error(drift, *held) for drift in candidates])
     return [still, *_candidates(before, after)][int(errors.argmin())]
+
+
+def accuracy_lost(
+    means_KD: Tensor, before_BD: Tensor, after_BD: Tensor, labels_B: Tensor, follows: bool
+) -> dict[str, Tensor]:
+    """Return the share of earlier classes' features that would no longer be named, had they moved as a task's did.
+
+    Features of an earlier class are its mean with the deviations of the task's own images, named by the nearest cosine;
+    the means that they are compared with move along where they follow.
+    """
+    if int(labels_B.max()) > 0:
+        drift = fit_drift(before_BD, after_BD, labels_B)
+    else:
+        drift = {"moves": (after_BD - before_BD).mean(0)}
+    gone = moved(means_KD, drift)
+    was = _share_named(means_KD, _deviations(before_BD, labels_B), means_KD)
+    now = _share_named(gone, _deviations(after_BD, labels_B), gone if follows else means_KD)
+    return {"lost": (was - now).clamp(min=0)}
+
+
+def _deviations(features_BD: Tensor, labels_B: Tensor) -> Tensor:
+    """Return how far some images, spread over all, lie from the mean of their class."""
+    chosen = torch.linspace(0, len(labels_B) - 1, min(NUM_DEVIATIONS, len(labels_B))).long().to(labels_B.device)
+    members = torch.nn.functional.one_hot(labels_B).T.to(features_BD)
+    means = (members @ features_BD) / members.sum(1, keepdim=True).clamp(min=1)
+    return features_BD[chosen] - means[labels_B[chosen]]
+
+
+def _share_named(means_KD: Tensor, deviations_RD: Tensor, rows_KD: Tensor) -> Tensor:
+    """Return the share of features around the means that are nearest to the row of their class."""
+    normalise = torch.nn.functional.normalize
+    rows, classes = normalise(rows_KD, dim=1), torch.arange(len(means_KD), device=means_KD.device)
+    named = [(normalise(means_KD + each, dim=1) @ rows.T).argmax(1) == classes for each in deviations_RD.to(means_KD)]
+    return torch.stack(named).double().mean()
 
 
 def _still(features_BD: Tensor) -> Drift:

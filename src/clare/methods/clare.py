@@ -3,6 +3,8 @@
 Fu, Lou, Liao, Yu: "CLARE: Scalable Class-Incremental Continual Learning via a Sparsity-Based Framework".
 """
 
+import math
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,6 +14,8 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast, Over
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
+from clare.methods._shared.need import find_likeness, find_part
+from clare.methods._shared.trust import Trust
 from clare.methods.base import register
 from clare.methods.protocols import (
     Capacity,
@@ -23,12 +27,17 @@ from clare.methods.protocols import (
     PlansTasks,
 )
 from clare.settings import Acts
+from clare.sparse.allocator import Allocator
 from clare.sparse.diagnosis import count_claim, count_per_block, movement_histogram, smallest
+from clare.sparse.gates import Gates
 from clare.sparse.ledger import Ledger
-from clare.sparse.select import budget_of, select_random, select_top
-from clare.sparse.update import MergeForm, PenaltyForm, merged
-from clare.steps import Choosing, Group, Learning, Notice, Penalty, Phase, TaskInfo
+from clare.sparse.need import PARTS
+from clare.sparse.select import budget_of, select_random
+from clare.sparse.update import MergeForm, PenaltyForm
+from clare.steps import Choosing, Collect, Group, Learning, Notice, Penalty, Phase, TaskInfo
 
+MOVABLE = ("prototype", "aligned", "discriminant", "quadratic", "realigned")
+"""Heads that keep means of classes."""
 SOME = ("learnt", "random")
 """Masks that leave coordinates out."""
 
@@ -40,18 +49,31 @@ class ClareSettings(AdaptedSettings):
         "sparsity": {"capacity_aware": (True,), "mask": SOME},
         "constant_share": {"capacity_aware": (False,), "mask": SOME},
         "capacity_aware": {"mask": SOME},
+        "trust": {"merge": ("state",), "head.kind": MOVABLE},
+        "expand": {"capacity_aware": (True,), "mask": SOME},
+        "expand_below": {"capacity_aware": (True,), "mask": SOME, "expand": ("fresh", "wider")},
         **{key: {"mask": ("learnt",)} for key in ("origin", "select_unmoved")},
         **{
             key: {"mask": ("learnt",), "two_stage": (True,)}
-            for key in ("probe_epochs", "penalty_weight", "penalty", "probe_decay", "probe_head")
+            for key in ("budget", "probe_epochs", "penalty_weight", "penalty", "probe_decay", "probe_head")
         },
+        "penalty_turn": {"mask": ("learnt",), "two_stage": (True,), "penalty": ("transformed-l1",)},
     }
 
     sparsity: float = Field(0.95, ge=0, lt=1, description="Share of the free coordinates that a task leaves free.")
+    budget: Literal["share", "auto"] = Field(
+        "share",
+        description="What a task claims: all of its share, or as much of it as Stage 1 shows that it needs.",
+    )
     probe_epochs: int = Field(5, ge=1, le=10_000, description="Epochs of Stage 1, which finds the mask.")
     penalty_weight: float = Field(1e-4, ge=0, le=10, description="Weight of the Stage-1 penalty on movement.")
     penalty: PenaltyForm = Field(
-        "l1-proximal", description="Form of the Stage-1 penalty; the paper's text reads as l1-subgradient."
+        "l1-proximal",
+        description="Form of the Stage-1 penalty; the paper's text reads as l1-subgradient. group-lasso takes hidden "
+        "units as groups, l0 counts coordinates by hard-concrete gates.",
+    )
+    penalty_turn: float = Field(
+        1.0, gt=0, le=1000, description="Movement at which the penalty transformed-l1 has half of its limit."
     )
     probe_decay: Literal["initial", "zero"] = Field(
         "initial", description="Where weight decay pulls in Stage 1: to `origin`, or to zero, which biases the scores."
@@ -77,6 +99,21 @@ class ClareSettings(AdaptedSettings):
         True, description="Budget from what is free; otherwise a constant share of all, overlap allowed."
     )
     constant_share: float = Field(0.05, gt=0, le=1, description="Share of all coordinates per task.")
+    expand: Literal["none", "fresh", "wider"] = Field(
+        "none",
+        description="When the pool runs low: go on with what is left, freeze it and put a fresh adapter beside it, "
+        "or widen the bottleneck until as much is free as at first.",
+    )
+    expand_below: float = Field(
+        0.5, gt=0, lt=1, description="Expand before a task that would find less free than this part of the first pool."
+    )
+    trust: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Part of earlier classes' features that a task may make unrecognisable, as kept means and its own "
+        "images tell; beyond that its way is shortened, or taken back (1: any).",
+    )
     two_stage: bool = Field(True, description="Train anew inside the mask of Stage 1, or keep the largest changes.")
     start: Literal["shared", "initial"] = Field(
         "shared", description="Where training starts: the shared adapter, or its initial values (independent tuning)."
@@ -104,7 +141,13 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         super().__init__(backbone, settings, seed)
         self.ledger = Ledger(self.adapter.values.numel())
         self.contrast = Contrast(self.head.row_size, settings.contrast)
-        self.movement: dict[str, Any] | None = None
+        self.gates = Gates(self.adapter.values.numel()) if settings.penalty == "l0" else None
+        self.found: dict[str, Any] = {}
+
+    @property
+    def pool(self) -> Allocator:
+        """The adapter's coordinates, and who has claimed which."""
+        return Allocator({"adapter": self.adapter.values}, self.adapter.initial, self.ledger)
 
     def prepare(self, num_tasks: int | None, largest_task: int) -> None:
         """Make room for the rows of all tasks where their number is known."""
@@ -112,12 +155,18 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
 
     @property
     def room(self) -> int:
-        """Return how many rows of earlier classes there is room for, which grows where their number is unknown."""
-        return len(self.contrast.rows)
+        """Return the room for earlier rows, which grows where their number is unknown, and for coordinates."""
+        return len(self.contrast.rows) + self.adapter.values.numel()
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the classes to tell apart."""
         return self.contrast.loss(self.head, self.features(images), labels)
+
+    def gated_loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each sample's loss behind gates drawn for this batch."""
+        assert self.gates is not None
+        with self.adapter.replaced(self.gates.sampled(self.adapter.values)):
+            return self.loss(images, labels)
 
     def learn(self, task: TaskInfo) -> Learning:
         """Find the mask, learn within it, merge, and freeze it; then finish the head."""
@@ -126,18 +175,41 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
 
     def adapt(self, task: TaskInfo) -> Learning:
         """Learn the task in coordinates of its own, which are frozen from then on."""
+        self.found = {}
+        yield from self._expand(task)
+        shared, trust = self.adapter.values.detach().clone(), None
+        if self.settings.trust < 1 and self.head.follows_drift and self.head.num_classes:
+            before = yield Collect("trusted features", self.features)
+            trust = Trust(self.settings.trust, self.follows(), shared, before)
         yield from self.open_rows(task)
-        shared = self.adapter.values.detach().clone()
         if self.settings.start == "initial":
             self.adapter.values.copy_(self.adapter.initial)
         start = self.adapter.values.detach().clone()
         origin = {"initial": self.adapter.initial, "start": start, "zero": torch.zeros_like(start)}
         stages = self._two_stages if self.settings.two_stage else self._one_stage
         chosen = yield from stages(task, start, origin[self.settings.origin])
-        values, initial = self.adapter.values.detach(), self.adapter.initial
-        self.adapter.values.copy_(merged(shared, values, chosen, initial, self.settings.merge))
-        self.ledger.claim(chosen, self.adapter.values)
+        if trust:
+            chosen = yield from trust.hold(self, self.adapter, chosen)
+            self.found["trust"] = trust.found
+        self.pool.claim(chosen, shared, self.settings.merge, overlap=True)
         self.contrast.give_back(self.head)
+
+    def follows(self) -> bool:
+        """Tell whether what is kept of earlier classes moves along with the features."""
+        return False
+
+    def _expand(self, task: TaskInfo) -> Learning:
+        """Make the pool larger where what tasks have claimed leaves too little of it for this one."""
+        settings, bottleneck = self.settings, self.settings.adapter.bottleneck
+        first = self.adapter.num_blocks * self.adapter.block_sizes[0]
+        free = self.ledger.num_free / first
+        if settings.expand == "none" or self.share_left_free is None or free >= settings.expand_below:
+            return
+        is_fresh = settings.expand == "fresh"
+        hidden = bottleneck if is_fresh else math.ceil(bottleneck * (1 - free))
+        self.ledger.grow(self.adapter.grow(hidden, task.generator("expand")), retires=is_fresh)
+        what = "a fresh adapter stands beside those that are full" if is_fresh else "the adapter is wider"
+        yield Notice(f"{what}: {hidden} more hidden units in each block, {sum(self.adapter.bottlenecks)} in all")
 
     def open_rows(self, task: TaskInfo) -> Learning:
         """Draw the task's rows, beside those of earlier tasks."""
@@ -152,11 +224,15 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     def _two_stages(self, task: TaskInfo, start: Tensor, origin: Tensor) -> Choosing:
         """Stage 1 leaves no trace but the mask; Stage 2 trains inside it from the same start."""
         rows = [group.parameter.detach().clone() for group in self.row_groups()]
-        candidates = self.candidates()
+        candidates, is_auto = self.candidates(), self.settings.budget == "auto" and self.settings.mask == "learnt"
+        if is_auto:
+            self.found["likeness"] = yield from find_likeness(self.adapter, self.loss, ~self.ledger.free)
         if self.settings.mask == "learnt" and candidates.any():
             trained_rows = [] if self.settings.probe_head == "frozen" else self.row_groups()
-            yield self.phase("probe", self.settings.probe_epochs, [self._probed(candidates, origin), *trained_rows])
-        chosen = yield from self._choose(task, candidates, origin)
+            groups = [*self._probed(candidates, origin), *trained_rows]
+            phase = self.phase("probe", self.settings.probe_epochs, groups)
+            yield phase if self.gates is None else replace(phase, loss=self.gated_loss)
+        chosen = yield from self._choose(task, candidates, origin, start if is_auto else None)
         self.adapter.values.copy_(start)
         if self.settings.probe_head == "copy":
             for group, values in zip(self.row_groups(), rows, strict=True):
@@ -179,15 +255,22 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         everything = self.settings.mask == "none" or not self.settings.capacity_aware
         return torch.ones_like(self.ledger.free) if everything else self.ledger.free.clone()
 
-    def _probed(self, candidates: Tensor, origin: Tensor) -> Group:
-        """Return Stage 1's group: the candidates, pulled back towards where movement is measured from."""
-        penalty = Penalty(self.settings.penalty_weight, self.settings.penalty, origin)
-        decay_towards = origin if self.settings.probe_decay == "initial" else None
-        return Group(self.adapter.values, mask=candidates, penalty=penalty, decay_towards=decay_towards)
+    def _probed(self, candidates: Tensor, origin: Tensor) -> list[Group]:
+        """Return Stage 1's groups: the candidates, pulled back towards where movement is measured from, or gates."""
+        settings = self.settings
+        norms = self.adapter.unit_norms if settings.penalty == "group-lasso" else None
+        penalty = Penalty(settings.penalty_weight, settings.penalty, origin, settings.penalty_turn, norms)
+        decay_towards = origin if settings.probe_decay == "initial" else None
+        values = Group(self.adapter.values, candidates, penalty, decay_towards)
+        if self.gates is None:
+            return [values]
+        self.gates.begin(origin, candidates)
+        counted = replace(penalty, anchor=torch.zeros_like(origin))
+        return [replace(values, penalty=None), Group(self.gates.trained, candidates, counted)]
 
-    def _choose(self, task: TaskInfo, candidates: Tensor, origin: Tensor) -> Choosing:
-        """Mark the coordinates of this task, and say once when none is left."""
-        settings, self.movement = self.settings, None
+    def _choose(self, task: TaskInfo, candidates: Tensor, origin: Tensor, start: Tensor | None = None) -> Choosing:
+        """Mark the coordinates of this task, fewer than its share where a start is given and fewer are enough."""
+        settings = self.settings
         if settings.mask == "none":
             return candidates
         num_candidates = int(candidates.sum())
@@ -195,14 +278,22 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
             if not self.ledger.lengths or self.ledger.lengths[-1] > 0:
                 yield Notice("no free coordinates are left: from here on only the head learns new classes")
             return candidates
-        budget = budget_of(
-            num_candidates, 1 - settings.sparsity if settings.capacity_aware else settings.constant_share
-        )
+        share = 1 - settings.sparsity if settings.capacity_aware else settings.constant_share
         if settings.mask == "random":
-            return select_random(candidates, budget, task.generator("mask"))
-        scores = (self.adapter.values.detach() - origin).abs()
-        chosen = select_top(scores, candidates, budget, settings.select_unmoved)
-        self.movement = movement_histogram(scores[candidates], smallest(scores, chosen))
+            return select_random(candidates, budget_of(num_candidates, share), task.generator("mask"))
+        values = self.adapter.values.detach()
+        values = values if self.gates is None else self.gates.settled(values)
+        scores = (values - origin).abs()
+
+        def choose(part: float) -> Tensor:
+            return self.pool.choose(scores, candidates, part * share, settings.select_unmoved)
+
+        chosen = choose(1.0)
+        if start is not None:
+            masks = [*map(choose, PARTS[:-1]), chosen]
+            part = self.found["needed"] = yield from find_part(self.adapter, self.loss, start, values, masks)
+            chosen = choose(part * (1 - self.found["likeness"]))
+        self.found["movement"] = movement_histogram(scores[candidates], smallest(scores, chosen))
         return chosen
 
     def capacity(self) -> Capacity:
@@ -212,7 +303,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     def claims_by_layer(self) -> list[list[int]]:
         """Return how many coordinates each task claimed in each block."""
         claims = (self.ledger.claim_of(task)[0] for task in range(len(self.ledger.lengths)))
-        return [count_per_block(claim, self.adapter.num_blocks, self.adapter.block_size) for claim in claims]
+        return [count_per_block(claim, self.adapter.num_blocks, self.adapter.block_sizes) for claim in claims]
 
     def claim_nothing(self) -> None:
         """Note a task that claims no coordinate, since every task has its claim in the ledger."""
@@ -224,15 +315,22 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         is_free_for_all = self.settings.mask == "none" or not self.settings.capacity_aware
         return None if is_free_for_all else self.settings.sparsity
 
+    @property
+    def never_runs_dry(self) -> bool:
+        """Whether the pool is expanded before it is empty."""
+        return self.settings.expand != "none"
+
     def diagnosis(self) -> dict[str, Any]:
         """Return how far Stage 1 moved the candidates, where it did, and which blocks the task's claim lies in."""
-        placed = count_claim(self.ledger, self.adapter.num_blocks, self.adapter.block_size)
-        return {**({"movement": self.movement} if self.movement else {}), **placed}
+        placed = count_claim(self.ledger, self.adapter.num_blocks, self.adapter.block_sizes)
+        return {**self.found, **placed}
 
     def structure(self) -> dict[str, Any]:
-        """Return the size of every task's claim."""
-        return {"claims": list(self.ledger.lengths)}
+        """Return the size of every task's claim, and the bottlenecks of adapters where several are side by side."""
+        bottlenecks = list(self.adapter.bottlenecks)
+        return {"claims": list(self.ledger.lengths), **({"bottlenecks": bottlenecks} if len(bottlenecks) > 1 else {})}
 
     def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the claims."""
-        self.ledger.resize(structure["claims"])
+        """Make room for adapters and claims."""
+        self.adapter.resize(structure.get("bottlenecks", [self.settings.adapter.bottleneck]))
+        self.ledger.resize(structure["claims"], self.adapter.values.numel())

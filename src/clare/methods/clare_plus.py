@@ -48,11 +48,15 @@ class ClarePlus(Clare):
         self.register_buffer("anchor", self.adapter.values.detach().clone(), persistent=False)
         self.register_buffer("hold", self.adapter.values.new_zeros(()), persistent=False)
 
+    def follows(self) -> bool:
+        """Tell whether what is kept of earlier classes moves along with the features."""
+        return self.settings.follow_drift and self.head.follows_drift
+
     def learn(self, task: TaskInfo) -> Learning:
         """Adapt as CLARE does, then let the statistics of earlier classes follow."""
-        self.anchor.copy_(self.adapter.values)
+        self._keep_values()
         self.hold.fill_(self.settings.hold if task.index > 0 else 0.0)
-        if task.index == 0 or not (self.settings.follow_drift and self.head.follows_drift):
+        if task.index == 0 or not self.follows():
             yield from super().learn(task)
             return
         before = yield Collect("features before", self.features)
@@ -64,8 +68,16 @@ class ClarePlus(Clare):
         self.head.carry_over(drift)
         yield from answered(self.head.finish(len(task.classes)), after)
 
+    def _keep_values(self) -> None:
+        """Note the adapter as it is, in place unless the pool was expanded."""
+        if len(self.anchor) == len(self.adapter.values):
+            self.anchor.copy_(self.adapter.values)
+        else:
+            self.anchor = self.adapter.values.detach().clone()
+
     def open_rows(self, task: TaskInfo) -> Learning:
         """Draw the task's rows, and let them find their classes while the features stand still."""
+        self._keep_values()
         yield from super().open_rows(task)
         if self.settings.row_epochs > 0:
             yield self.phase("rows", self.settings.row_epochs, self.row_groups())

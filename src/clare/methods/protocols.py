@@ -94,7 +94,7 @@ class HasStructure:
 
 
 class GrowsRoom:
-    """A loss of fixed shapes is given more room now and then, and is recorded anew."""
+    """Tensors of fixed shapes are given more room now and then, and what reads them is recorded anew."""
 
     @property
     def room(self) -> int:
@@ -129,6 +129,11 @@ class ClaimsCoordinates:
     def share_left_free(self) -> float | None:
         """Share of the free coordinates that a task leaves free; none where tasks claim none for good."""
         raise NotImplementedError
+
+    @property
+    def never_runs_dry(self) -> bool:
+        """Whether the pool is expanded before it is empty."""
+        return False
 
 
 class Diagnoses:

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from clare.sparse.ledger import Ledger
 from clare.sparse.select import budget_of, select_top
-from clare.sparse.update import MergeForm, merged, soft_threshold
+from clare.sparse.update import MergeForm, held, merged
 
 Named = Mapping[str, nn.Parameter] | Iterable[tuple[str, nn.Parameter]]
 
@@ -28,12 +28,13 @@ Named = Mapping[str, nn.Parameter] | Iterable[tuple[str, nn.Parameter]]
 class Allocator:
     """One pool of coordinates over chosen parameters of any module, and the account of who has claimed which."""
 
-    def __init__(self, parameters: Named) -> None:
+    def __init__(self, parameters: Named, initial: Tensor | None = None, ledger: Ledger | None = None) -> None:
+        """Make a pool of these parameters; initial values and an account that somebody else saves may be given."""
         self._named = dict(parameters)
         _check_pool(self._named)
         self._shapes = {name: parameter.shape for name, parameter in self._named.items()}
-        self.initial = self.values()
-        self.ledger = Ledger(self.num_coordinates).to(self.initial.device)
+        self.initial = self.values() if initial is None else initial
+        self.ledger = Ledger(self.num_coordinates).to(self.initial.device) if ledger is None else ledger
         self._chosen: Tensor | None = None
 
     @property
@@ -88,7 +89,11 @@ class Allocator:
         with self._back_to(start), self.only(optimizer, free, penalty):
             yield
             scores = (self.values() - start).abs()
-        self._chosen = select_top(scores, free, budget_of(int(free.sum()), share))
+        self._chosen = self.choose(scores, free, share)
+
+    def choose(self, scores: Tensor, candidates: Tensor, share: float, unmoved: bool = False) -> Tensor:
+        """Mark the candidates with the largest scores, as many as this share of all candidates."""
+        return select_top(scores, candidates, budget_of(int(candidates.sum()), share), unmoved)
 
     @contextmanager
     def train(self, optimizer: Optimizer) -> Iterator[None]:
@@ -121,10 +126,7 @@ class Allocator:
         def put_back(*_: Any) -> None:
             parts = zip(self.parameters, before, masks, anchors, thresholds, strict=True)
             for parameter, old, open_, anchor, threshold in parts:
-                new = parameter.data
-                if penalty:
-                    offset = soft_threshold(new - anchor, threshold())
-                    new = torch.where(offset == 0, anchor, anchor + offset)
+                new = held(parameter.data, anchor, threshold()) if penalty else parameter.data
                 parameter.copy_(torch.where(open_, new, old))
 
         hooks = [optimizer.register_step_pre_hook(keep), optimizer.register_step_post_hook(put_back)]
@@ -135,13 +137,15 @@ class Allocator:
                 hook.remove()
 
     @torch.no_grad()
-    def claim(self, chosen: Tensor, shared: Tensor | None = None, form: MergeForm = "state") -> None:
+    def claim(
+        self, chosen: Tensor, shared: Tensor | None = None, form: MergeForm = "state", overlap: bool = False
+    ) -> None:
         """Give the chosen coordinates to the next task as they are now; `shared` is what holds outside of them."""
         if chosen.dtype != torch.bool or chosen.shape != self.ledger.free.shape:
             raise ValueError(
                 f"a claim is a mask of {self.num_coordinates} booleans, not {tuple(chosen.shape)} of {chosen.dtype}"
             )
-        if (twice := int((chosen & ~self.ledger.free).sum())) and form == "state":
+        if not overlap and (twice := int((chosen & ~self.ledger.free).sum())):
             raise ValueError(f"{twice} of the coordinates are claimed already; choose among `ledger.free`")
         if shared is not None:
             self.write(merged(shared, self.values(), chosen, self.initial, form))

@@ -1,6 +1,7 @@
 """How far coordinates moved and where they lie, in numbers that a record can hold."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,16 +38,18 @@ def smallest(scores: Tensor, chosen: Tensor) -> float | None:
     return float(scores[chosen].min()) if chosen.any() else None
 
 
-def count_claim(ledger: Ledger, num_blocks: int, block_size: int) -> dict[str, Any]:
+def count_claim(ledger: Ledger, num_blocks: int, block_sizes: Sequence[int]) -> dict[str, Any]:
     """Return which of equal blocks the last claim lies in; nothing before the first."""
     if not ledger.lengths:
         return {}
     coordinates, _ = ledger.claim_of(-1)
-    counts = count_per_block(coordinates, num_blocks, block_size)
-    return {"claimed_per_block": counts, "coordinates_per_block": block_size}
+    counts = count_per_block(coordinates, num_blocks, block_sizes)
+    return {"claimed_per_block": counts, "coordinates_per_block": sum(block_sizes)}
 
 
-def count_per_block(coordinates: Tensor, num_blocks: int, block_size: int) -> list[int]:
-    """Return how many of these coordinates lie in each of equal blocks, one after another."""
-    counts: list[int] = torch.bincount(coordinates // block_size, minlength=num_blocks).tolist()
+def count_per_block(coordinates: Tensor, num_blocks: int, block_sizes: Sequence[int]) -> list[int]:
+    """Return how many of these coordinates lie in each block, whose sizes are equal in each of several adapters."""
+    ends = torch.tensor([size for size in block_sizes for _ in range(num_blocks)]).cumsum(0).to(coordinates.device)
+    pieces = torch.bucketize(coordinates, ends, right=True)
+    counts: list[int] = torch.bincount(pieces % num_blocks, minlength=num_blocks).tolist()
     return counts

@@ -42,8 +42,15 @@ class Ledger(nn.Module):
         part = slice(start, start + self.lengths[task])
         return self.coordinates[part].long(), self.values[part]
 
-    def resize(self, lengths: list[int]) -> None:
-        """Make room for the claims of saved tasks before their tensors are loaded."""
+    def grow(self, num_new: int, retires: bool = False) -> None:
+        """Add free coordinates; those that were there before may be retired, which nobody claims from then on."""
+        old = torch.zeros_like(self.free) if retires else self.free
+        self.free = torch.cat([old, old.new_ones(num_new)])
+
+    def resize(self, lengths: list[int], num_coordinates: int | None = None) -> None:
+        """Make room for the claims of saved tasks before their tensors are loaded, in a pool of another size maybe."""
+        if num_coordinates is not None:
+            self.free = self.free.new_ones(num_coordinates)
         self.lengths = list(lengths)
         self.coordinates = self.coordinates.new_zeros(sum(lengths))
         self.values = self.values.new_zeros(sum(lengths))

@@ -1,11 +1,16 @@
 """Masked updates of a tensor: what lies outside the mask keeps every bit."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-PenaltyForm = Literal["l1-proximal", "l1-subgradient", "l2"]
+from clare.sparse.gates import REACH, log_alphas, open_chance
+
+PenaltyForm = Literal["l1-proximal", "l1-subgradient", "l2", "transformed-l1", "group-lasso", "l0"]
+PROXIMAL = ("l1-proximal", "group-lasso")
+"""Forms that act after a step, and so can leave a coordinate exactly where it was."""
 MergeForm = Literal["state", "literal"]
 
 
@@ -14,13 +19,34 @@ def soft_threshold(values: Tensor, threshold: Tensor | float) -> Tensor:
     return torch.sign(values) * (values.abs() - threshold).clamp(min=0)
 
 
-def penalty_gradient(offset: Tensor, weight: float, form: PenaltyForm) -> Tensor:
-    """Return the gradient of weight * |offset| or weight * offset^2; the proximal form has none."""
+def penalty_gradient(offset: Tensor, weight: float, form: PenaltyForm, turn: float = 1.0) -> Tensor:
+    """Return the gradient of a penalty; the proximal forms have none, `l0` is that of gates."""
     if form == "l1-subgradient":
         return weight * offset.sign()
     if form == "l2":
         return 2 * weight * offset
+    if form == "transformed-l1":
+        return weight * (turn + 1) * turn * offset.sign() / (turn + offset.abs()).square()
+    if form == "l0":
+        chance = open_chance(log_alphas(offset))
+        return weight * REACH * chance * (1 - chance)
     return torch.zeros_like(offset)
+
+
+def held(moved: Tensor, anchor: Tensor, threshold: Tensor | float) -> Tensor:
+    """Return moved values pulled back to their anchor, which what moved less than the threshold is to the bit."""
+    offset = soft_threshold(moved - anchor, threshold)
+    return torch.where(offset == 0, anchor, anchor + offset)
+
+
+def held_in_groups(
+    moved: Tensor, anchor: Tensor, mask: Tensor, threshold: Tensor | float, norms: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Return moved values whose groups are each pulled back as one; `norms` says of each coordinate its group's."""
+    offset = torch.where(mask, moved - anchor, 0.0)
+    sizes = norms(offset).clamp(min=torch.finfo(offset.dtype).tiny)
+    offset = offset * (1 - threshold / sizes).clamp(min=0)
+    return torch.where(offset == 0, anchor, anchor + offset)
 
 
 def write_masked(target: Tensor, values: Tensor, mask: Tensor | None) -> None:

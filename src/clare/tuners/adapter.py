@@ -49,6 +49,8 @@ class AdaptedBlock(nn.Module):
 
 PARTS = ("down", "down_bias", "up", "up_bias")
 """What an adapter is made of, in the order of the flat parameter."""
+Weights = tuple[Tensor, ...]
+"""These parts of one block."""
 
 
 class FlatAdapter(Tuner):
@@ -62,42 +64,91 @@ class FlatAdapter(Tuner):
         """Attach an adapter to every block; its initial values are saved with it only where they are to be kept."""
         super().__init__()
         self.settings = settings
-        width, hidden = int(vit.embed_dim), settings.bottleneck
-        self.num_blocks = len(vit.blocks)
-        self.shapes = [(hidden, width), (hidden,), (width, hidden), (width,)]
-        self.block_size = sum(math.prod(shape) for shape in self.shapes)
-        initial = initial_values(self.num_blocks, width, hidden, generator)
+        self.width, self.num_blocks = int(vit.embed_dim), len(vit.blocks)
+        self.bottlenecks = [settings.bottleneck]
+        """Of adapters side by side, each with coordinates of its own after those of the one before."""
+        initial = initial_values(self.num_blocks, self.width, settings.bottleneck, generator)
         self.values = nn.Parameter(initial.clone(), requires_grad=False)
         self.register_buffer("initial", initial, persistent=keeps_initial)
-        self._weights: list[tuple[Tensor, ...]] = []
+        self._weights: list[Weights] = []
         self._is_other = False
+        self._replacement: Tensor | None = None
         replace_blocks(vit, lambda block, index: AdaptedBlock(block, self, index))
 
     @contextmanager
     def spread(self, other: Tensor | None = None) -> Iterator[None]:
         """Split the flat parameter once for all blocks of a forward pass; other values are used without dropout."""
-        sizes = [math.prod(shape) for shape in self.shapes] * self.num_blocks
         kind = self.values.device.type
         # One cast of the flat vector, where autocast would make one of every slice.
-        values = self.values if other is None else other
+        own = self.values if self._replacement is None else self._replacement
+        values = own if other is None else other
         values = values.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else values
-        shapes = self.shapes * self.num_blocks
-        parts = [part.view(shape) for part, shape in zip(torch.split(values, sizes), shapes, strict=True)]
-        self._weights = [tuple(parts[4 * i : 4 * i + 4]) for i in range(self.num_blocks)]
+        self._weights = self._split(values)
         self._is_other = other is not None
         try:
             yield
         finally:
             self._weights = []
 
+    @contextmanager
+    def replaced(self, values: Tensor) -> Iterator[None]:
+        """Let other values, such as those made of the flat parameter, take its place, with dropout as ever."""
+        self._replacement = values
+        try:
+            yield
+        finally:
+            self._replacement = None
+
+    @property
+    def block_sizes(self) -> list[int]:
+        """How many coordinates each of the adapters side by side has in a block."""
+        return [sum(map(math.prod, self._shapes(hidden))) for hidden in self.bottlenecks]
+
+    def grow(self, hidden: int, generator: torch.Generator) -> int:
+        """Put a fresh adapter of this bottleneck beside the others, which changes nothing yet; return its size."""
+        fresh = initial_values(self.num_blocks, self.width, hidden, generator).to(self.initial)
+        self.bottlenecks.append(hidden)
+        self.values.data = torch.cat([self.values.data, fresh])
+        self.initial = torch.cat([self.initial, fresh])
+        return len(fresh)
+
+    def resize(self, bottlenecks: list[int]) -> None:
+        """Make room for saved adapters before they are loaded."""
+        if bottlenecks != self.bottlenecks:
+            self.bottlenecks = list(bottlenecks)
+            self.values.data = self.initial.new_zeros(self.num_blocks * sum(self.block_sizes))
+            self.initial = torch.zeros_like(self.values.data)
+
+    def unit_norms(self, movement: Tensor) -> Tensor:
+        """Return for each coordinate how far its hidden unit moved; a block's output biases count as one unit."""
+        norms = []
+        for down, down_bias, up, up_bias in (weights for side in self._sides(movement) for weights in side):
+            units = (down.square().sum(1) + down_bias.square() + up.square().sum(0)).sqrt()
+            biases = up_bias.norm().expand_as(up_bias)
+            norms += [units[:, None].expand_as(down).flatten(), units, units.expand_as(up).flatten(), biases]
+        return torch.cat(norms)
+
     def parts(self) -> dict[str, Tensor]:
         """Return the matrices and biases out of the flat parameter, by block and part."""
-        sizes = [math.prod(shape) for shape in self.shapes]
-        return {
-            f"{index}.{name}": part.view(shape)
-            for index, row in enumerate(self.values.view(self.num_blocks, -1))
-            for name, part, shape in zip(PARTS, torch.split(row, sizes), self.shapes, strict=True)
-        }
+        blocks = enumerate(self._split(self.values))
+        return {f"{i}.{name}": part for i, block in blocks for name, part in zip(PARTS, block, strict=True)}
+
+    def _shapes(self, hidden: int) -> list[tuple[int, ...]]:
+        """Return the shapes of one block's parts in an adapter of this bottleneck."""
+        return [(hidden, self.width), (hidden,), (self.width, hidden), (self.width,)]
+
+    def _sides(self, values: Tensor) -> list[list[Weights]]:
+        """Return the parts of every block, for each of the adapters side by side."""
+        shapes = [shape for hidden in self.bottlenecks for shape in self._shapes(hidden) * self.num_blocks]
+        pieces = torch.split(values, [math.prod(shape) for shape in shapes])
+        parts = [part.view(shape) for part, shape in zip(pieces, shapes, strict=True)]
+        blocks = [tuple(parts[start : start + 4]) for start in range(0, len(parts), 4)]
+        return [blocks[start : start + self.num_blocks] for start in range(0, len(blocks), self.num_blocks)]
+
+    def _split(self, values: Tensor) -> list[Weights]:
+        """Return the parts of every block; adapters side by side are one with the hidden units of all."""
+        first, *others = self._sides(values)
+        return [_joined(sides) for sides in zip(first, *others, strict=True)] if others else first
 
     @property
     def is_active(self) -> bool:
@@ -114,6 +165,12 @@ class FlatAdapter(Tuner):
         drops = self.training and not self._is_other
         hidden = F.dropout(F.relu(F.linear(x, down, down_bias)), self.settings.dropout, drops)
         return self.settings.scale * F.linear(hidden, up, up_bias)
+
+
+def _joined(sides: tuple[Weights, ...]) -> Weights:
+    """Return the parts of one adapter that does what several do side by side."""
+    down, down_bias, up, up_bias = zip(*sides, strict=True)
+    return torch.cat(down), torch.cat(down_bias), torch.cat(up, 1), torch.stack(up_bias).sum(0)
 
 
 def initial_values(num_blocks: int, width: int, hidden: int, generator: torch.Generator) -> Tensor:
