@@ -58,5 +58,6 @@ def test_the_threshold_is_the_smallest_chosen_score() -> None:
 
 
 def test_coordinates_are_counted_in_their_blocks() -> None:
-    assert count_per_block(torch.tensor([0, 9, 10, 29, 31]), num_blocks=4, block_size=10) == [2, 1, 1, 1]
-    assert count_per_block(torch.tensor([], dtype=torch.long), num_blocks=2, block_size=3) == [0, 0]
+    assert count_per_block(torch.tensor([0, 9, 10, 29, 31]), [10] * 4) == [2, 1, 1, 1]
+    assert count_per_block(torch.tensor([], dtype=torch.long), [3, 3]) == [0, 0]
+    assert count_per_block(torch.tensor([0, 1, 2, 5, 6]), [2, 4, 1]) == [2, 2, 1]

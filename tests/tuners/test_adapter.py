@@ -10,10 +10,10 @@ import torch
 from timm.models.vision_transformer import Block, ResPostBlock, VisionTransformer
 from torch import Tensor
 
-from clare.backbones.attach import restore_blocks
+from clare.backbones.attach import BranchedBlock, restore_blocks
 from clare.backbones.vit import Backbone, build_embedded, fingerprint
 from clare.errors import BackboneError
-from clare.tuners.adapter import AdaptedBlock, AdapterSettings, FlatAdapter, initial_values
+from clare.tuners.adapter import AdapterSettings, FlatAdapter, initial_values
 
 MakeBackbone = Callable[..., Backbone]
 
@@ -166,7 +166,7 @@ def test_the_adapter_is_taken_out_without_a_trace(tiny_backbone: MakeBackbone) -
     with torch.no_grad():
         bare = vit(images())
         adapter = FlatAdapter(vit, AdapterSettings(), generator())
-        assert all(isinstance(block, AdaptedBlock) for block in vit.blocks)
+        assert all(isinstance(block, BranchedBlock) for block in vit.blocks)
         assert not any("values" in key for key in vit.state_dict())
         adapter.values.add_(1.0)
         tokens(vit, adapter, images())
@@ -195,7 +195,7 @@ def test_a_second_adapter_is_refused_and_the_first_stays(tiny_backbone: MakeBack
     vit = tiny_backbone().vit
     adapter = FlatAdapter(vit, AdapterSettings(), generator())
     attached = list(vit.blocks)
-    with pytest.raises(BackboneError, match=r"block 0 .* AdaptedBlock.*detach"):
+    with pytest.raises(BackboneError, match=r"block 0 .* BranchedBlock.*detach"):
         FlatAdapter(vit, AdapterSettings(), generator(1))
     assert list(vit.blocks) == attached
     assert tokens(vit, adapter, images(1)).isfinite().all()
@@ -215,7 +215,7 @@ def test_other_blocks_are_refused_before_anything_is_changed() -> None:
 
 @pytest.mark.parametrize(("width", "hidden"), [(16, 8), (192, 4)])
 def test_initial_values_are_bounded_and_up_projections_zero(width: int, hidden: int) -> None:
-    flat = initial_values(3, width, hidden, generator())
+    flat = initial_values([width] * 3, hidden, generator())
     bound = math.sqrt(6 / ((1 + 5) * width))
     for index in range(3):
         down, down_bias, up, up_bias = block_weights(flat, index, width, hidden)
@@ -226,7 +226,7 @@ def test_initial_values_are_bounded_and_up_projections_zero(width: int, hidden: 
 
 
 def test_initial_values_are_seeded(tiny_backbone: MakeBackbone) -> None:
-    assert torch.equal(initial_values(2, 8, 4, generator(0)), initial_values(2, 8, 4, generator(0)))
-    assert not torch.equal(initial_values(2, 8, 4, generator(0)), initial_values(2, 8, 4, generator(1)))
+    assert torch.equal(initial_values([8] * 2, 4, generator(0)), initial_values([8] * 2, 4, generator(0)))
+    assert not torch.equal(initial_values([8] * 2, 4, generator(0)), initial_values([8] * 2, 4, generator(1)))
     adapter = FlatAdapter(tiny_backbone().vit, AdapterSettings(bottleneck=4), generator(2))
-    assert torch.equal(adapter.initial, initial_values(2, 24, 4, generator(2)))
+    assert torch.equal(adapter.initial, initial_values([24] * 2, 4, generator(2)))

@@ -135,13 +135,13 @@ def test_a_fresh_adapter_changes_nothing(tiny_backbone: MakeBackbone) -> None:
     vit = tiny_backbone().vit
     stack = AdapterStack(vit, AdapterSettings(bottleneck=4)).eval()
     stack.draw(generator(2))
-    assert torch.equal(stack.current, initial_values(2, 24, 4, generator(2)))
+    assert torch.equal(stack.current, initial_values([24] * 2, 4, generator(2)))
     assert torch.equal(stack.features(images(), stack.current[None])[:, 0], vit(images()))
 
 
 def test_kept_adapters_are_rows_that_a_fresh_one_does_not_touch(tiny_backbone: MakeBackbone) -> None:
     stack = AdapterStack(tiny_backbone().vit, AdapterSettings(bottleneck=4))
-    drawn = [initial_values(2, 24, 4, generator(seed)) for seed in range(3)]
+    drawn = [initial_values([24] * 2, 4, generator(seed)) for seed in range(3)]
     place = stack.current.data_ptr()
     for seed in range(3):
         if seed:
@@ -176,7 +176,7 @@ def test_the_backbone_is_left_as_it_was(tiny_backbone: MakeBackbone) -> None:
 def test_other_blocks_are_refused(tiny_backbone: MakeBackbone) -> None:
     vit = tiny_backbone().vit
     FlatAdapter(vit, AdapterSettings(bottleneck=4), generator())
-    with pytest.raises(BackboneError, match=r"block 0 .* AdaptedBlock.*detach"):
+    with pytest.raises(BackboneError, match=r"block 0 .* BranchedBlock.*detach"):
         AdapterStack(vit, AdapterSettings())
     other = VisionTransformer(
         img_size=28, patch_size=7, in_chans=1, num_classes=0, embed_dim=24, depth=1, num_heads=2, block_fn=ResPostBlock

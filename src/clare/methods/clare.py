@@ -212,7 +212,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     def claims_by_layer(self) -> list[list[int]]:
         """Return how many coordinates each task claimed in each block."""
         claims = (self.ledger.claim_of(task)[0] for task in range(len(self.ledger.lengths)))
-        return [count_per_block(claim, self.adapter.num_blocks, self.adapter.block_size) for claim in claims]
+        return [count_per_block(claim, self.adapter.block_sizes) for claim in claims]
 
     def claim_nothing(self) -> None:
         """Note a task that claims no coordinate, since every task has its claim in the ledger."""
@@ -226,7 +226,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
 
     def diagnosis(self) -> dict[str, Any]:
         """Return how far Stage 1 moved the candidates, where it did, and which blocks the task's claim lies in."""
-        placed = count_claim(self.ledger, self.adapter.num_blocks, self.adapter.block_size)
+        placed = count_claim(self.ledger, self.adapter.block_sizes)
         return {**({"movement": self.movement} if self.movement else {}), **placed}
 
     def structure(self) -> dict[str, Any]:

@@ -37,16 +37,18 @@ def smallest(scores: Tensor, chosen: Tensor) -> float | None:
     return float(scores[chosen].min()) if chosen.any() else None
 
 
-def count_claim(ledger: Ledger, num_blocks: int, block_size: int) -> dict[str, Any]:
-    """Return which of equal blocks the last claim lies in; nothing before the first."""
+def count_claim(ledger: Ledger, sizes: list[int]) -> dict[str, Any]:
+    """Return which of the blocks of these sizes the last claim lies in; nothing before the first."""
     if not ledger.lengths:
         return {}
     coordinates, _ = ledger.claim_of(-1)
-    counts = count_per_block(coordinates, num_blocks, block_size)
-    return {"claimed_per_block": counts, "coordinates_per_block": block_size}
+    counts = count_per_block(coordinates, sizes)
+    return {"claimed_per_block": counts, "coordinates_per_block": sizes[0] if len(set(sizes)) == 1 else sizes}
 
 
-def count_per_block(coordinates: Tensor, num_blocks: int, block_size: int) -> list[int]:
-    """Return how many of these coordinates lie in each of equal blocks, one after another."""
-    counts: list[int] = torch.bincount(coordinates // block_size, minlength=num_blocks).tolist()
+def count_per_block(coordinates: Tensor, sizes: list[int]) -> list[int]:
+    """Return how many of these coordinates lie in each block, one after another."""
+    ends = torch.tensor(sizes, device=coordinates.device).cumsum(0)
+    places = torch.bucketize(coordinates, ends, right=True)
+    counts: list[int] = torch.bincount(places, minlength=len(sizes)).tolist()
     return counts

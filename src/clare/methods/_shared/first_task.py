@@ -4,9 +4,9 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from clare.backbones.families import Model
 from clare.backbones.vit import Backbone
 from clare.heads.trained import TrainedSettings
 from clare.methods.base import Method, ReadingSettings, bare_features
@@ -50,15 +50,15 @@ class FirstTaskSettings(ReadingSettings):
     weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
 
 
-def make_tuner(vit: VisionTransformer, settings: FirstTaskSettings, generator: torch.Generator) -> Tuner | None:
+def make_tuner(model: Model, settings: FirstTaskSettings, generator: torch.Generator) -> Tuner | None:
     """Attach the tuner that the settings name."""
     if settings.tuner == "adapter":
-        return FlatAdapter(vit, settings.adapter, generator, keeps_initial=False)
+        return FlatAdapter(model, settings.adapter, generator, keeps_initial=False)
     if settings.tuner == "ssf":
-        return ScaleShift(vit, generator)
+        return ScaleShift(model, generator)
     if settings.tuner == "none":
         return None
-    return TokenPrompts(vit, settings.num_prompts, deep=settings.tuner == "vpt-deep")
+    return TokenPrompts(model, settings.num_prompts, deep=settings.tuner == "vpt-deep")
 
 
 class FirstTaskMethod(Method, CachesFeatures):
