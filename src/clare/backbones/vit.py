@@ -141,7 +141,8 @@ def _load_weights(vit: Model, path: Path, resize: bool) -> None:
     expected = vit.state_dict()
     # Published files come with the classifier of their pretraining.
     weights = {key: value for key, value in weights.items() if key not in CLASSIFIER}
-    if resize and any(weights[key].shape != expected[key].shape for key in weights.keys() & expected.keys()):
+    changed = [key for key in weights.keys() & expected.keys() if weights[key].shape != expected[key].shape]
+    if resize and changed and all("pos" in key for key in changed):
         # Positions of another image size are resampled as timm does it for its own weights.
         weights = sys.modules[type(vit).__module__].checkpoint_filter_fn(weights, vit)
     missing = sorted(expected.keys() - weights.keys())
