@@ -60,7 +60,7 @@ class Backbone:
 
 def load_backbone(settings: BackboneSettings) -> Backbone:
     """Build the model that the settings name, load its weights and freeze it."""
-    vit = _create(settings)
+    vit = create(settings)
     if settings.weights not in ("pretrained", "random"):
         _load_weights(vit, Path(settings.weights).expanduser(), resize=settings.image_size is not None)
     elif settings.name == EMBEDDED and settings.weights == "pretrained":
@@ -95,10 +95,10 @@ def check_name(name: str) -> None:
         )
 
 
-def _create(settings: BackboneSettings) -> Model:
+def create(settings: BackboneSettings, **more: Any) -> Model:
     """Build the model, with timm's pretrained weights only when it has some and no file replaces them."""
     name = settings.name
-    sizes: dict[str, Any] = dict(settings.architecture)
+    sizes: dict[str, Any] = {**settings.architecture, **more}
     check_name(name)
     fetch = name != EMBEDDED and settings.weights == "pretrained"
     if name != EMBEDDED and (fetch or settings.image_size is not None):
@@ -167,10 +167,7 @@ def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
     if int(model.num_classes) != 0:
         model.reset_classifier(0)
     model.requires_grad_(False).eval()
-    channels = num_channels(model)
-    config = cast(dict[str, Any], getattr(model, "pretrained_cfg", None) or {})
-    mean, std = (_per_channel(config.get(key, (0.5,)), channels) for key in ("mean", "std"))
-    backbone = Backbone(model, settings, mean, std, fingerprint(model))
+    backbone = Backbone(model, settings, *normalisation(model), fingerprint(model))
     least = family_of(model).least_side(model)
     if backbone.image_size < least:
         raise BackboneError(
@@ -178,6 +175,13 @@ def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
             f"{least} times coarser at the end; set `backbone.image_size` to {least} or more"
         )
     return backbone
+
+
+def normalisation(model: Model) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and spread of each channel in the pretraining of a model."""
+    config = cast(dict[str, Any], getattr(model, "pretrained_cfg", None) or {})
+    channels = num_channels(model)
+    return _per_channel(config.get("mean", (0.5,)), channels), _per_channel(config.get("std", (0.5,)), channels)
 
 
 def _per_channel(values: Sequence[float], channels: int) -> tuple[float, ...]:

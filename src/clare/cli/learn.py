@@ -138,7 +138,7 @@ def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], dev
     if not is_there and model.is_drawing_model and "backbone" not in given:
         bar.notice(
             f"the new model uses {model.backbone_name}, the small backbone for drawings that comes with the package "
-            "and needs no network; for photos give --backbone, such as vit_base_patch16_224.augreg_in21k"
+            "and needs no network; for photos give --backbone: clare doctor suggests some for this machine"
         )
     return model
 
@@ -163,7 +163,7 @@ def _say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pict
         if sides and median(sides) > LARGEST_DRAWING:
             bar.notice(
                 f"pictures of {median(sides):.0f} pixels look like photos, but this model sees 28 by 28 grey pixels; "
-                "for photos make a model with --backbone"
+                "for photos make a model with --backbone, of which clare doctor suggests some for this machine"
             )
 
 
