@@ -74,10 +74,6 @@ def replace_modules(model: Model, names: Sequence[str], wrap: Callable[[nn.Modul
     """Put the submodules of these dotted names into what `wrap` makes of them, which keeps each as `inner`."""
     modules = dict(model.named_modules())
     for name in names:
-        if name not in modules:
-            raise BackboneError(
-                f"the backbone has no part '{name}' to attach to; choose a ViT made of timm's plain Block and Mlp"
-            )
         if f"{name}.inner" in modules:
             raise BackboneError(f"something is attached to '{name}' of the backbone; detach it first")
     for index, name in enumerate(names):

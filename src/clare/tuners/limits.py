@@ -55,6 +55,7 @@ def fused_projections(model: Model, what: str) -> list[str]:
     for block in bare_blocks(model):
         attention = getattr(block, "attn", None)
         layer = getattr(attention, "qkv", None)
+        layer = getattr(layer, "inner", layer)
         # timm adds a bias of q and v by itself, past the layer.
         is_plain = isinstance(layer, nn.Linear) and layer.out_features == 3 * width
         if not is_plain or getattr(attention, "q_bias", None) is not None:
