@@ -138,7 +138,7 @@ def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], dev
     if not is_there and model.is_drawing_model and "backbone" not in given:
         bar.notice(
             f"the new model uses {model.backbone_name}, the small backbone for drawings that comes with the package "
-            "and needs no network; for photos give --backbone: clare doctor suggests some for this machine"
+            "and needs no network; for photos give --backbone, such as vit_base_patch16_224.augreg_in21k"
         )
     return model
 
