@@ -4,8 +4,8 @@ Shapes: B images, N tokens, D width of the residual stream; the stream of a hier
 (B, D, H, W), whose width grows from stage to stage.
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from bisect import bisect
+from typing import Any, Literal, NamedTuple
 
 import torch
 from timm.models.beit import Beit
@@ -23,13 +23,16 @@ Model = Any
 """A timm model of one of these families: they share names of methods and no base class."""
 
 
-@dataclass(frozen=True)
-class Step:
+Context = dict[str, Tensor | None]
+"""What timm hands a block beside the stream."""
+
+
+class Step(NamedTuple):
     """One block, what changes the stream before it, and what timm hands it beside the stream."""
 
     block: nn.Module
-    transition: nn.Module | None = None
-    context: dict[str, Tensor | None] | None = None
+    transition: nn.Module | None
+    context: Context
 
     def entered(self, x: Tensor) -> Tensor:
         """Return the stream that the block reads."""
@@ -37,7 +40,7 @@ class Step:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the stream after the block and what is attached to it."""
-        after: Tensor = self.block(self.entered(x), **(self.context or {}))
+        after: Tensor = self.block(self.entered(x), **self.context)
         return after
 
 
@@ -47,169 +50,135 @@ class Family:
     unit = "blocks"
     """What can be read one by one, counted from the last."""
     sizes_by_name = True
-    """Whether timm takes `img_size`."""
+    """Whether timm takes `img_size`; other models take images of any size."""
+    is_open = True
+    """Whether further tokens can join, since no attention knows how many there are."""
+    last_norm = "norm"
 
-    def block_names(self, model: Model) -> list[str]:
-        """Return the dotted names of the blocks."""
-        return [f"blocks.{index}" for index in range(len(model.blocks))]
+    def groups(self, model: Model) -> list[tuple[str, Any, nn.Module | None, int]]:
+        """Return runs of blocks: their dotted name, the blocks, what changes the stream before them, and its width."""
+        return [("blocks", model.blocks, None, int(model.embed_dim))]
 
-    def widths(self, model: Model) -> list[int]:
-        """Return the width of the residual stream in each block."""
-        return [int(model.embed_dim)] * len(model.blocks)
+    def begin(self, model: Model, images: Tensor) -> tuple[Tensor, list[Context]]:
+        """Return what enters the first block, and what each block gets beside the stream; an empty list is nothing."""
+        return model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(images)))), []
 
     def start(self, model: Model, images: Tensor) -> tuple[Tensor, list[Step]]:
         """Return the stream that enters the first block, and the blocks."""
-        x = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(images))))
-        return x, [Step(block) for block in model.blocks]
+        x, contexts = self.begin(model, images)
+        places = [
+            (block, before if index == 0 else None)
+            for _, blocks, before, _ in self.groups(model)
+            for index, block in enumerate(blocks)
+        ]
+        contexts = contexts or [{}] * len(places)
+        return x, [Step(*place, context) for place, context in zip(places, contexts, strict=True)]
+
+    def block_names(self, model: Model) -> list[str]:
+        """Return the dotted names of the blocks."""
+        return [f"{name}.{index}" for name, blocks, _, _ in self.groups(model) for index in range(len(blocks))]
+
+    def widths(self, model: Model) -> list[int]:
+        """Return the width of the residual stream in each block."""
+        return [width for _, blocks, _, width in self.groups(model) for _ in blocks]
+
+    def ends(self, model: Model) -> list[int]:
+        """Return the blocks after which the stream can be read: all, or the last of each stage."""
+        groups = self.groups(model)
+        last = [sum(len(blocks) for _, blocks, _, _ in groups[: place + 1]) - 1 for place in range(len(groups))]
+        return list(range(len(self.widths(model)))) if self.unit == "blocks" else last
 
     def tokens(self, x: Tensor) -> Tensor:
         """Return a stream as tokens, shape (B, N, D)."""
-        return x
+        return x.flatten(1, -2)
 
     def joined(self, x: Tensor, tokens: Tensor) -> Tensor:
         """Return a stream with tokens added to it."""
-        return x + tokens
-
-    def ends(self, model: Model) -> list[int]:
-        """Return the blocks after which the stream can be read."""
-        return list(range(len(model.blocks)))
+        return x + tokens.view_as(x)
 
     def beside(self, model: Model) -> Literal["patches", "class", "nothing"]:
         """Return what can be read beside the feature: the mean of the patches, or where that is it, the class token."""
-        if model.global_pool in ("token", "map"):
+        pool = getattr(model, "global_pool", None)
+        if pool in ("token", "map"):
             return "patches"
-        return "class" if model.global_pool == "avg" and getattr(model, "cls_token", None) is not None else "nothing"
+        return "class" if pool == "avg" and getattr(model, "cls_token", None) is not None else "nothing"
 
     def normal(self, model: Model, x: Tensor, is_last: bool) -> Tensor:
-        """Return the stream after a block as the last norm leaves it."""
-        normal: Tensor = model.norm(x)
+        """Return the stream after a block as the last norm leaves it; the maps of earlier stages have none."""
+        if self.unit == "stages" and not is_last:
+            return x
+        normal: Tensor = getattr(model, self.last_norm)(x)
         return normal
 
     def pooled(self, model: Model, normal: Tensor, is_last: bool) -> Tensor:
-        """Return the feature that is made of the stream after a block, shape (B, D)."""
+        """Return the feature that is made of the stream after a block, shape (B, D): of earlier stages, the mean."""
+        if self.unit == "stages" and not is_last:
+            return self.tokens(normal).mean(1)
         feature: Tensor = model.forward_head(normal, pre_logits=True)
         return feature
 
     def takes_tokens(self, model: Model) -> bool:
-        """Tell whether further tokens can join: no attention knows how many there are, or where each of them lies."""
-        return True
+        """Tell whether further tokens can join: there are no rotary positions either."""
+        return self.is_open and getattr(model, "rope", None) is None
 
     def heads(self, model: Model) -> str:
-        """Return what no shape of a weight tells, for the fingerprint: the heads of the first block's attention."""
-        heads = str(next(part.num_heads for part in model.blocks[0].modules() if hasattr(part, "num_heads")))
-        # The plain ViT came first, when there was no class to tell.
-        return heads if isinstance(model, VisionTransformer) else f"{type(model).__name__} {heads}"
-
-    def least_side(self, model: Model) -> int:
-        """Return the side of the smallest image."""
-        return 1
-
-    def side(self, model: Model) -> int | None:
-        """Return the side of the images that the model takes; none where any side will do."""
-        return int(model.patch_embed.img_size[0])
+        """Return what no shape of a weight tells, for the fingerprint: heads of attentions, and the model's class."""
+        if isinstance(model, VisionTransformer):
+            # It came first, when there was no class to tell and the first block spoke for all.
+            return str(next(part.num_heads for part in model.blocks[0].modules() if hasattr(part, "num_heads")))
+        return " ".join(
+            [type(model).__name__, *(str(part.num_heads) for part in model.modules() if hasattr(part, "num_heads"))]
+        )
 
 
 class _Eva(Family):
     """EVA-02 and DINOv3: rotary positions, which the blocks get beside the tokens."""
 
-    def start(self, model: Model, images: Tensor) -> tuple[Tensor, list[Step]]:
-        """Return the tokens that enter the first block, and the blocks with their positions."""
+    def begin(self, model: Model, images: Tensor) -> tuple[Tensor, list[Context]]:
+        """Return the tokens that enter the first block, and the positions of each block."""
         x, rope = model._pos_embed(model.patch_embed(images))
         ropes = rope if model.rope_mixed and rope is not None else [rope] * len(model.blocks)
-        steps = [Step(block, context={"rope": rope}) for block, rope in zip(model.blocks, ropes, strict=True)]
-        return model.norm_pre(x), steps
-
-    def takes_tokens(self, model: Model) -> bool:
-        """Tell whether there are no rotary positions, as in the first EVA."""
-        return bool(model.rope is None)
+        return model.norm_pre(x), [{"rope": rope} for rope in ropes]
 
 
 class _Beit(Family):
     """BEiT: a bias in every attention for each pair of places."""
 
-    def start(self, model: Model, images: Tensor) -> tuple[Tensor, list[Step]]:
-        """Return the tokens that enter the first block, and the blocks with the bias that they share, if any."""
+    is_open = False
+
+    def begin(self, model: Model, images: Tensor) -> tuple[Tensor, list[Context]]:
+        """Return the tokens that enter the first block, and the bias that the blocks share, if any."""
         x = model.patch_embed(images)
         x = torch.cat((model.cls_token.expand(x.shape[0], -1, -1), x), dim=1)
         x = model.pos_drop(x if model.pos_embed is None else x + model.pos_embed)
         bias = None if model.rel_pos_bias is None else model.rel_pos_bias()
-        return x, [Step(block, context={"shared_rel_pos_bias": bias}) for block in model.blocks]
-
-    def takes_tokens(self, model: Model) -> bool:
-        """Tell that the biases have no rows for further tokens."""
-        return False
+        return x, [{"shared_rel_pos_bias": bias}] * len(model.blocks)
 
 
 class _Staged(Family):
-    """Maps that grow coarser and wider from stage to stage; a stage is read after its last block."""
+    """Swin: maps that grow coarser and wider from stage to stage; a stage is read after its last block."""
 
     unit = "stages"
+    is_open = False
     stages, stem = "layers", "patch_embed"
 
-    def block_names(self, model: Model) -> list[str]:
-        """Return the dotted names of the blocks of all stages."""
-        stages = enumerate(getattr(model, self.stages))
+    def groups(self, model: Model) -> list[tuple[str, Any, nn.Module | None, int]]:
+        """Return the stages; each begins with what makes the map coarser."""
+        pairs = enumerate(zip(getattr(model, self.stages), model.feature_info, strict=True))
         return [
-            f"{self.stages}.{place}.blocks.{index}" for place, stage in stages for index in range(len(stage.blocks))
+            (f"{self.stages}.{place}.blocks", stage.blocks, stage.downsample, int(info["num_chs"]))
+            for place, (stage, info) in pairs
         ]
 
-    def widths(self, model: Model) -> list[int]:
-        """Return the width of the residual stream in each block."""
-        pairs = zip(model.feature_info, getattr(model, self.stages), strict=True)
-        return [int(info["num_chs"]) for info, stage in pairs for _ in stage.blocks]
-
-    def start(self, model: Model, images: Tensor) -> tuple[Tensor, list[Step]]:
-        """Return the map that enters the first stage, and the blocks; a stage begins with what makes it coarser."""
-        steps = [
-            Step(block, stage.downsample if index == 0 else None)
-            for stage in getattr(model, self.stages)
-            for index, block in enumerate(stage.blocks)
-        ]
-        return getattr(model, self.stem)(images), steps
-
-    def tokens(self, x: Tensor) -> Tensor:
-        """Return the places of a map as tokens."""
-        return x.flatten(1, 2)
-
-    def joined(self, x: Tensor, tokens: Tensor) -> Tensor:
-        """Return a map with tokens added to its places."""
-        return x + tokens.view_as(x)
-
-    def ends(self, model: Model) -> list[int]:
-        """Return the last block of each stage."""
-        sizes = [len(stage.blocks) for stage in getattr(model, self.stages)]
-        return [sum(sizes[: place + 1]) - 1 for place in range(len(sizes))]
-
-    def beside(self, model: Model) -> Literal["patches", "class", "nothing"]:
-        """Return nothing: the mean over the map is the feature."""
-        return "nothing"
-
-    def takes_tokens(self, model: Model) -> bool:
-        """Tell that a map has no room for tokens."""
-        return False
-
-    def normal(self, model: Model, x: Tensor, is_last: bool) -> Tensor:
-        """Return the last map after the last norm, and one before it as it is, since its width has no norm."""
-        return super().normal(model, x, is_last) if is_last else x
-
-    def pooled(self, model: Model, normal: Tensor, is_last: bool) -> Tensor:
-        """Return the feature of the last map, or the mean over one before it."""
-        return super().pooled(model, normal, is_last) if is_last else self.tokens(normal).mean(1)
-
-    def heads(self, model: Model) -> str:
-        """Return the model's class and the heads of every attention."""
-        counts = [part.num_heads for part in model.modules() if hasattr(part, "num_heads")]
-        return " ".join(map(str, [type(model).__name__, *counts]))
-
-    def least_side(self, model: Model) -> int:
-        """Return the side of which the coarsest map has one place."""
-        return int(model.feature_info[-1]["reduction"])
+    def begin(self, model: Model, images: Tensor) -> tuple[Tensor, list[Context]]:
+        """Return the map that enters the first stage."""
+        return getattr(model, self.stem)(images), []
 
 
 class _ConvNeXt(_Staged):
     """ConvNeXt: maps whose channels come first, of images of any size."""
 
-    stages, stem = "stages", "stem"
+    stages, stem, last_norm = "stages", "stem", "norm_pre"
     sizes_by_name = False
 
     def tokens(self, x: Tensor) -> Tensor:
@@ -219,15 +188,6 @@ class _ConvNeXt(_Staged):
     def joined(self, x: Tensor, tokens: Tensor) -> Tensor:
         """Return a map with tokens added to its places."""
         return x + tokens.mT.view_as(x)
-
-    def normal(self, model: Model, x: Tensor, is_last: bool) -> Tensor:
-        """Return the last map as the head takes it, and one before it as it is."""
-        normal: Tensor = model.norm_pre(x) if is_last else x
-        return normal
-
-    def side(self, model: Model) -> int | None:
-        """Return none: a convolution takes any side."""
-        return None
 
 
 FAMILIES: tuple[tuple[type[nn.Module], Family], ...] = (
@@ -240,28 +200,14 @@ FAMILIES: tuple[tuple[type[nn.Module], Family], ...] = (
 )
 
 
-LADDERS: dict[str, dict[str, float]] = {
-    "plain": {
-        "vit_tiny_patch16_224": 5.7,
-        "vit_small_patch16_224": 22,
-        "vit_base_patch16_224": 86,
-        "vit_large_patch16_224": 304,
-    },
-    "windows": {
-        "swin_tiny_patch4_window7_224": 28,
-        "swin_small_patch4_window7_224": 50,
-        "swin_base_patch4_window7_224": 88,
-        "swin_large_patch4_window7_224": 197,
-    },
-    "convolutions": {
-        "convnext_atto": 3.7,
-        "convnext_nano": 16,
-        "convnext_tiny": 29,
-        "convnext_base": 89,
-        "convnext_large": 198,
-    },
+LADDERS = {
+    "plain": ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224", "vit_large_patch16_224"),
+    "windows": ("swin_tiny_patch4_window7_224", "swin_small_patch4_window7_224", "swin_base_patch4_window7_224"),
+    "convolutions": ("convnext_atto", "convnext_tiny", "convnext_base", "convnext_large"),
 }
-"""Models that work, with their millions of parameters, for who named one that does not."""
+"""Models that work, from small to large, for who named one that does not."""
+STEPS = {"plain": (12, 45, 170), "windows": (38, 68), "convolutions": (12, 50, 130)}
+"""From how many millions of parameters on the next larger one is nearer."""
 
 
 def family_of(model: Model) -> Family:
@@ -286,8 +232,8 @@ def _refusal(model: Model, what: str, ladder_name: str | None = None) -> str:
     """Say that a model is none that works, and which is nearest."""
     parts = [type(part).__name__ for part in model.modules()] if isinstance(model, nn.Module) else []
     attends, windows = any("Att" in name for name in parts), any("Window" in name or "Stage" in name for name in parts)
-    ladder = LADDERS[ladder_name or ("convolutions" if not attends else "windows" if windows else "plain")]
+    kind = ladder_name or ("convolutions" if not attends else "windows" if windows else "plain")
     size = sum(parameter.numel() for parameter in model.parameters()) / 1e6 if parts else 22
-    nearest = min(ladder, key=lambda name: abs(ladder[name] - size))
+    nearest = LADDERS[kind][bisect(STEPS[kind], size)]
     known = ", ".join(kind.__name__ for kind, _ in FAMILIES)
     return f"the backbone {what}, not a model that adapters can join ({known}); the nearest that works is {nearest}"

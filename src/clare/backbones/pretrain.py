@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
-from clare.backbones.vit import BackboneSettings, create, normalisation, num_channels
+from clare.backbones.vit import EMBEDDED, BackboneSettings, create, normalisation, num_channels
 from clare.data.sources import Dataset
 from clare.data.store import LabelledImages
 from clare.data.transforms import Transforms, TransformSettings
@@ -39,18 +39,8 @@ class PretrainSettings(Settings):
     head_scale: float = Field(16.0, gt=0, le=1000, description="Factor on the cosines of the throw-away classifier.")
     averaging: float = Field(0.999, ge=0, lt=1, description="Share of the averaged weights kept at each step.")
     seed: int = Field(0, ge=0, lt=2**32, description="Seed of initial weights and of every draw.")
-    backbone: BackboneSettings = Field(
-        BackboneSettings(weights="random"), description="The architecture, by default that of the embedded ViT."
-    )
-
-    @model_validator(mode="after")
-    def _starts_at_random(self) -> "PretrainSettings":
-        """Refuse weights to start from."""
-        if self.backbone.weights != "random":
-            raise ValueError(
-                f"backbone.weights is {self.backbone.weights}, but pretraining starts from random; set that"
-            )
-        return self
+    name: str = Field(EMBEDDED, description="The timm model to train with other sizes, by default the embedded ViT.")
+    architecture: dict[str, int | tuple[int, ...]] = Field({}, description="Sizes given to timm.")
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,10 @@ class _Classifier(nn.Module):
 
     def __init__(self, num_classes: int, settings: PretrainSettings) -> None:
         super().__init__()
-        self.vit = create(settings.backbone, drop_path_rate=settings.drop_path)
+        self.vit = create(
+            BackboneSettings(weights="random", **settings.model_dump(include={"name", "architecture"})),
+            settings.drop_path,
+        )
         channels = num_channels(self.vit)
         if channels != 1:
             raise BackboneError(f"the drawings are grey, but the model takes {channels} channels; set in_chans to 1")

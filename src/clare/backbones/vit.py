@@ -50,7 +50,7 @@ class Backbone:
         asked = self.settings.image_size if self.settings else None
         config = getattr(self.vit, "pretrained_cfg", None) or {}
         usual = int(config.get("input_size", (0, 0, USUAL_SIDE))[-1])
-        return family_of(self.vit).side(self.vit) or asked or usual
+        return int(self.vit.patch_embed.img_size[0]) if family_of(self.vit).sizes_by_name else asked or usual
 
     @property
     def channels(self) -> int:
@@ -95,10 +95,10 @@ def check_name(name: str) -> None:
         )
 
 
-def create(settings: BackboneSettings, **more: Any) -> Model:
+def create(settings: BackboneSettings, drop_path: float = 0.0) -> Model:
     """Build the model, with timm's pretrained weights only when it has some and no file replaces them."""
     name = settings.name
-    sizes: dict[str, Any] = {**settings.architecture, **more}
+    sizes: dict[str, Any] = {**settings.architecture, **({"drop_path_rate": drop_path} if drop_path else {})}
     check_name(name)
     fetch = name != EMBEDDED and settings.weights == "pretrained"
     if name != EMBEDDED and (fetch or settings.image_size is not None):
@@ -168,7 +168,7 @@ def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
         model.reset_classifier(0)
     model.requires_grad_(False).eval()
     backbone = Backbone(model, settings, *normalisation(model), fingerprint(model))
-    least = family_of(model).least_side(model)
+    least = int(model.feature_info[-1]["reduction"])
     if backbone.image_size < least:
         raise BackboneError(
             f"images of {backbone.image_size} pixels leave nothing of the maps of a {type(model).__name__}, which are "

@@ -109,4 +109,4 @@ class AdapterStack(nn.Module):
 
 def _halves(step: Step, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return what the last branch of a block reads, and what the block returns."""
-    return halves_of(step.block)(step.block, step.entered(x), **(step.context or {}))
+    return halves_of(step.block)(step.block, step.entered(x), **step.context)

@@ -7,22 +7,8 @@ from clare.backbones.families import Model, family_of
 from clare.errors import BackboneError
 
 ON_EVERY_BACKBONE = (
-    "aper-adapter",
-    "clare",
-    "clare-plus",
-    "ease",
-    "fecam",
-    "finetune",
-    "full-finetune",
-    "joint",
-    "linear",
-    "magmax",
-    "moal",
-    "ranpac",
-    "sema",
-    "simplecil",
-    "slca",
-    "ssiat",
+    "aper-adapter, clare, clare-plus, ease, fecam, finetune, full-finetune, joint, linear, magmax, moal, ranpac, sema, "
+    "simplecil, slca, ssiat"
 )
 """Methods whose tuners join every backbone, or that tune nothing; a test tries all of them."""
 
@@ -67,5 +53,5 @@ def unfit(model: Model, what: str, why: str) -> BackboneError:
     """Say what cannot join a backbone, and which methods can."""
     return BackboneError(
         f"{what} cannot join a {type(model).__name__} {why}; choose a plain ViT, or one of the methods that work on "
-        f"every backbone: {', '.join(ON_EVERY_BACKBONE)}"
+        f"every backbone: {ON_EVERY_BACKBONE}"
     )
