@@ -171,7 +171,7 @@ def test_a_file_that_is_no_backbone_is_refused(tmp_path: Path) -> None:
         ("text", "is not a readable safetensors file"),
         ("missing", "is not a readable safetensors file"),
         ("other", "holds no weights of a timm model that works"),
-        ("wide", "has width 100, which is none of 192, 384, 768, 1024"),
+        ("wide", "looks like the weights of vit_100-wide_patch16_224, which timm does not have"),
         ("odd", "looks like the weights of vit_small_patch5_224, which timm does not have"),
     ):
         with pytest.raises(BackboneError, match=message):

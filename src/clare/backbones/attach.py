@@ -1,7 +1,7 @@
 """Put attachments around the blocks and submodules of a timm model, and take them out again."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from torch import Tensor, nn
 
@@ -31,16 +31,14 @@ def restore_blocks(model: Model) -> None:
         _set_module(model, name, model.get_submodule(f"{name}.block"))
 
 
-class Branches(ABC):
+class Branches(Protocol):
     """What adds something of its own to the residual stream of every block."""
 
     @property
-    @abstractmethod
     def is_active(self) -> bool:
         """Whether a forward pass is changed."""
 
-    @abstractmethod
-    def branch(self, index: int, x: Tensor) -> Tensor:
+    def branch(self, index: int, x: Tensor, /) -> Tensor:
         """Return what one block gets for its tokens, both of shape (B, N, D)."""
 
 
@@ -63,11 +61,6 @@ class BranchedBlock(nn.Module):
             return outputs
         middle, after = self._halves(self.block, x, **context)
         return family.joined(after, branches.branch(self.index, family.tokens(middle)))
-
-
-def add_branches(model: Model, branches: Branches) -> None:
-    """Let every block of a model have its branch."""
-    replace_blocks(model, lambda block, index: BranchedBlock(model, block, branches, index))
 
 
 def replace_modules(model: Model, names: Sequence[str], wrap: Callable[[nn.Module, int], nn.Module]) -> None:

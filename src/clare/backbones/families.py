@@ -38,6 +38,10 @@ class Step(NamedTuple):
         """Return the stream that the block reads."""
         return x if self.transition is None else self.transition(x)
 
+    def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the last branch of the bare block reads, and what the block returns."""
+        return halves_of(self.block)(self.block, self.entered(x), **self.context)
+
     def __call__(self, x: Tensor) -> Tensor:
         """Return the stream after the block and what is attached to it."""
         after: Tensor = self.block(self.entered(x), **self.context)
@@ -221,8 +225,7 @@ def family_of(model: Model) -> Family:
 def check_model(model: Model) -> None:
     """Refuse a model of no family, one that is a family's but not throughout, and blocks that nothing can join."""
     family = family_of(model)
-    embedding = type(getattr(model, "patch_embed", None)).__name__
-    if embedding == "HybridEmbed":
+    if type(getattr(model, "patch_embed", None)).__name__ == "HybridEmbed":
         raise BackboneError(_refusal(model, "is a hybrid, a ViT on the maps of another network", "plain"))
     for name in family.block_names(model):
         halves_of(model.get_submodule(name))

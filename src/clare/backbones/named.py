@@ -1,6 +1,5 @@
 """The backbone that a user names: one that timm has, or a file with its weights."""
 
-from collections.abc import Collection
 from pathlib import Path
 
 import timm
@@ -48,11 +47,10 @@ def _from_file(path: Path) -> BackboneSettings:
     side = round((shapes["pos_embed"][1] - 1) ** 0.5) if "pos_embed" in shapes else None
     if told is None and side is not None and is_plain(shapes):
         return _plain(path, shapes, side)
-    patch = shapes["patch_embed.proj.weight"][-1] if "patch_embed.proj.weight" in shapes else None
     name = told or fitting_model(shapes, models_like(shapes))
     if name is None or not timm.is_model(name):
         raise BackboneError(f"{path} holds no weights of a timm model that works; convert them to timm's names first")
-    size = side * patch if side is not None and patch is not None else None
+    size = None if side is None else side * shapes["patch_embed.proj.weight"][-1]
     return BackboneSettings(name=name, weights=str(path.resolve()), image_size=size)
 
 
@@ -65,12 +63,8 @@ def _plain(path: Path, shapes: Shapes, num_rows: int) -> BackboneSettings:
         sizes = {"img_size": side, "embed_dim": width, "depth": depth, "num_heads": max(1, width // 64)}
         changed = {key: value for key, value in sizes.items() if value != EMBEDDED_ARCHITECTURE[key]}
         return BackboneSettings(weights=str(path.resolve()), architecture=changed)
-    if width not in WIDTHS:
-        raise BackboneError(
-            f"{path} has width {width}, which is none of {', '.join(map(str, WIDTHS))}; teach it from Python with "
-            "BackboneSettings, which takes any architecture"
-        )
-    name = _timm_name(WIDTHS[width], patch, shapes.keys())
+    kind = "reg4_dinov2" if "reg_token" in shapes else "dinov2" if "blocks.0.ls1.gamma" in shapes else "224"
+    name = f"vit_{WIDTHS.get(width, f'{width}-wide')}_patch{patch}_{kind}"
     if not timm.is_model(name):
         raise BackboneError(
             f"{path} looks like the weights of {name}, which timm does not have; teach it from Python with "
@@ -79,10 +73,3 @@ def _plain(path: Path, shapes: Shapes, num_rows: int) -> BackboneSettings:
     return BackboneSettings(
         name=name, weights=str(path.resolve()), image_size=side, architecture={"depth": depth, "in_chans": channels}
     )
-
-
-def _timm_name(size: str, patch: int, keys: Collection[str]) -> str:
-    """Return the timm model that has weights of these names."""
-    if "reg_token" in keys:
-        return f"vit_{size}_patch{patch}_reg4_dinov2"
-    return f"vit_{size}_patch{patch}_{'dinov2' if 'blocks.0.ls1.gamma' in keys else '224'}"

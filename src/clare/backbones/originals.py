@@ -3,7 +3,6 @@
 import contextlib
 import io
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clare.backbones.hub import outline
-from clare.backbones.recognise import fitting_model, models_like
+from clare.backbones.recognise import fitting_model, models_like, shapes_of
 from clare.errors import BackboneError
 from clare.files import write_tensors
 
@@ -24,7 +23,7 @@ MODEL = "timm"
 def convert(path: Path) -> Path:
     """Write a checkpoint's weights under timm's names to a safetensors file beside it, and return that."""
     state = _read(path)
-    shapes = {key: tuple(value.shape) for key, value in state.items()}
+    shapes = shapes_of(state)
     names = models_like(shapes)
     if "visual.class_embedding" in shapes:
         # OpenAI's own files tell their sizes, and their activation is another one than later towers have.
@@ -32,7 +31,7 @@ def convert(path: Path) -> Path:
         names = [name for name in names if ("quickgelu" in name) == is_quick]
     for name in names:
         weights = _renamed(state, name)
-        if weights and fitting_model({key: tuple(value.shape) for key, value in weights.items()}, [name]):
+        if weights and fitting_model(shapes_of(weights), [name]):
             target = path.with_suffix(".safetensors")
             write_tensors(target, {key: value.contiguous() for key, value in weights.items()}, {MODEL: name})
             return target
@@ -44,15 +43,11 @@ def convert(path: Path) -> Path:
 def _read(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint; nothing but tensors is unpickled."""
     try:
-        with warnings.catch_warnings():
-            # torch warns of much that it refuses a moment later.
-            warnings.simplefilter("ignore")
-            state: Any = torch.load(path, map_location="cpu", weights_only=True)
+        state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # it fails with almost every kind of exception
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BackboneError(
-            f"{path} cannot be read as a file of tensors alone ({reason}); give one that torch.load takes with "
-            "weights_only, or safetensors"
+            f"{path} cannot be read as a file of tensors alone ({type(error).__name__}); give one that torch.load takes "
+            "with weights_only, or safetensors"
         ) from None
     while isinstance(state, dict) and (inner := next((key for key in ENVELOPES if key in state), None)):
         state = state[inner]
@@ -63,13 +58,10 @@ def _read(path: Path) -> dict[str, Tensor]:
 def _renamed(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     """Return weights as timm itself renames them for one of its models; nothing where it cannot."""
     model = outline(name)
-    rename = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
-    if rename is None:
-        return {}
     try:
         # timm prints what it misses while it tries.
         with contextlib.redirect_stdout(io.StringIO()):
-            renamed: dict[str, Tensor] = rename(dict(state), model)
+            renamed: dict[str, Tensor] = sys.modules[type(model).__module__].checkpoint_filter_fn(dict(state), model)
     except (AttributeError, KeyError, RuntimeError, ValueError):
         return {}
     known = model.state_dict().keys()

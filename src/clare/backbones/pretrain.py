@@ -61,8 +61,7 @@ class _Classifier(nn.Module):
             BackboneSettings(weights="random", **settings.model_dump(include={"name", "architecture"})),
             settings.drop_path,
         )
-        channels = num_channels(self.vit)
-        if channels != 1:
+        if (channels := num_channels(self.vit)) != 1:
             raise BackboneError(f"the drawings are grey, but the model takes {channels} channels; set in_chans to 1")
         self.rows = nn.Parameter(torch.randn(num_classes, int(self.vit.num_features)) * 0.02)
         self.scale = settings.head_scale

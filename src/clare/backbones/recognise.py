@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 import timm
+from torch import Tensor
 
 from clare.backbones.hub import outline
 from clare.backbones.vit import CLASSIFIER
@@ -51,10 +52,12 @@ def models_like(shapes: Shapes) -> list[str]:
 def fitting_model(shapes: Shapes, names: Iterable[str]) -> str | None:
     """Return the first of some timm models with weights of these names and shapes, positions and classifier aside."""
     wanted = _compared(shapes)
-    for name in names:
-        if _compared({key: tuple(value.shape) for key, value in outline(name).state_dict().items()}) == wanted:
-            return name
-    return None
+    return next((name for name in names if _compared(shapes_of(outline(name).state_dict())) == wanted), None)
+
+
+def shapes_of(weights: Mapping[str, Tensor]) -> Shapes:
+    """Return the shapes of weights by their names."""
+    return {key: tuple(value.shape) for key, value in weights.items()}
 
 
 def _compared(shapes: Shapes) -> dict[str, tuple[int, ...]]:

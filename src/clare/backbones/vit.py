@@ -31,7 +31,6 @@ EMBEDDED_ARCHITECTURE: dict[str, Any] = {
     "num_heads": 3,
 }
 CLASSIFIER = ("head.weight", "head.bias", "head_dist.weight", "head_dist.bias", "head.fc.weight", "head.fc.bias")
-USUAL_SIDE = 224
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,9 @@ class Backbone:
     @property
     def image_size(self) -> int:
         """Side of the square input."""
-        asked = self.settings.image_size if self.settings else None
         config = getattr(self.vit, "pretrained_cfg", None) or {}
-        usual = int(config.get("input_size", (0, 0, USUAL_SIDE))[-1])
-        return int(self.vit.patch_embed.img_size[0]) if family_of(self.vit).sizes_by_name else asked or usual
+        usual = (self.settings and self.settings.image_size) or int(config.get("input_size", (3, 224, 224))[-1])
+        return int(self.vit.patch_embed.img_size[0]) if family_of(self.vit).sizes_by_name else usual
 
     @property
     def channels(self) -> int:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from clare.backbones.attach import Branches, add_branches, restore_blocks
+from clare.backbones.attach import BranchedBlock, replace_blocks, restore_blocks
 from clare.backbones.families import Model, family_of
 from clare.settings import Settings
 from clare.tuners.tuner import Tuner
@@ -30,7 +30,7 @@ PARTS = ("down", "down_bias", "up", "up_bias")
 """What an adapter is made of, in the order of the flat parameter."""
 
 
-class FlatAdapter(Tuner, Branches):
+class FlatAdapter(Tuner):
     """All adapter coordinates as one flat parameter, beside their initial values."""
 
     initial: Tensor
@@ -48,7 +48,7 @@ class FlatAdapter(Tuner, Branches):
         self.register_buffer("initial", initial, persistent=keeps_initial)
         self._weights: list[tuple[Tensor, ...]] = []
         self._is_other = False
-        add_branches(model, self)
+        replace_blocks(model, lambda block, index: BranchedBlock(model, block, self, index))
 
     @property
     def block_sizes(self) -> list[int]:

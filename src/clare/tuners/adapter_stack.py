@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from clare.backbones.attach import bare_blocks
 from clare.backbones.families import Model, Step, family_of
-from clare.backbones.residuals import halves_of
 from clare.tuners.adapter import AdapterSettings, initial_values, part_shapes
 
 Weights = tuple[Tensor, ...]
@@ -70,7 +69,7 @@ class AdapterStack(nn.Module):
         """Return the features of the backbone with each of the adapters (S, N), shape (B, S, D); 0 chooses chunks."""
         x, (first, *others) = self.family.start(self._model[0], images)
         # No adapter has its say before the end of the first block, so all of them share what is before it.
-        middle, after = _halves(first, x)
+        middle, after = first.halves(x)
         chunks = torch.split(adapters, chunk_size or chunk_size_for(middle))
         parts = [self._chunk(rows, middle, after, others) for rows in chunks]
         return torch.cat(parts).transpose(0, 1)
@@ -82,7 +81,7 @@ class AdapterStack(nn.Module):
         tokens, repeated = self.family.tokens(middle), after.expand(size, *after.shape).flatten(0, 1)
         x = self.family.joined(repeated, self.branch(first, tokens.expand(size, *tokens.shape)).flatten(0, 1))
         for step, weights in zip(steps, others, strict=True):
-            middle, after = _halves(step, x)
+            middle, after = step.halves(x)
             tokens = self.family.tokens(middle)
             x = self.family.joined(after, self.branch(weights, tokens.view(size, -1, *tokens.shape[1:])).flatten(0, 1))
         model = self._model[0]
@@ -105,8 +104,3 @@ class AdapterStack(nn.Module):
         hidden = torch.baddbmm(down_bias[:, None], x.flatten(1, 2), down.mT).relu()
         hidden = F.dropout(hidden, self.settings.dropout, self.training)
         return torch.baddbmm(up_bias[:, None], hidden, up.mT, beta=scale, alpha=scale).view(x.shape)
-
-
-def _halves(step: Step, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what the last branch of a block reads, and what the block returns."""
-    return halves_of(step.block)(step.block, step.entered(x), **step.context)

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from clare.backbones.attach import Branches, add_branches, restore_blocks
+from clare.backbones.attach import BranchedBlock, replace_blocks, restore_blocks
 from clare.backbones.families import Model
 from clare.settings import Settings
 from clare.steps import Group
-from clare.tuners.limits import require_class_token
+from clare.tuners.limits import one_width, unfit
 from clare.tuners.mixture import newest_mask, uniform
 
 CLOSED = -1e4
@@ -200,21 +200,23 @@ def top_softmax(scores: Tensor, num_kept: int) -> Tensor:
     return scores.softmax(-1)
 
 
-class Experts(nn.Module, Branches):
+class Experts(nn.Module):
     """The experts of all blocks, and how many classes each task has."""
 
     sizes: Tensor
 
     def __init__(self, model: Model, settings: ExpertSettings, generator: torch.Generator) -> None:
         super().__init__()
-        width = require_class_token(model, "experts that are chosen by the class token")
+        width = one_width(model, what := "experts that are chosen by the class token")
+        if getattr(model, "cls_token", None) is None:
+            raise unfit(model, what, "which has no class token")
         self.layers = nn.ModuleList(ExpertBlock(width, settings) for _ in model.blocks)
         self.register_buffer("sizes", torch.zeros(0, dtype=torch.int64))
         for block in self.blocks:
             block.draw_shared(generator)
         self._logits: list[Tensor] | None = None
         self._task: int | None = None
-        add_branches(model, self)
+        replace_blocks(model, lambda block, index: BranchedBlock(model, block, self, index))
 
     @property
     def blocks(self) -> list[ExpertBlock]:

@@ -28,13 +28,6 @@ def require_token_room(model: Model, what: str) -> int:
     return one_width(model, what)
 
 
-def require_class_token(model: Model, what: str) -> int:
-    """Return the width of tokens, or refuse a model without a class token."""
-    if getattr(model, "cls_token", None) is None:
-        raise unfit(model, what, "which has no class token")
-    return one_width(model, what)
-
-
 def fused_projections(model: Model, what: str) -> list[str]:
     """Return the names of the layers to q, k and v, or refuse a model where each is not one layer of one width."""
     width = one_width(model, what)

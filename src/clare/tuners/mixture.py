@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from clare.backbones.attach import Branches, add_branches, restore_blocks
+from clare.backbones.attach import BranchedBlock, replace_blocks, restore_blocks
 from clare.backbones.families import Model, family_of
 from clare.settings import Settings
 from clare.steps import Group
@@ -167,7 +167,7 @@ class RoutedAdapters(BlockAdapters):
             self.std.data[-1] = losses.double().std()
 
 
-class Mixture(nn.Module, Branches):
+class Mixture(nn.Module):
     """One adapter in each block from the start; the last blocks can get more."""
 
     def __init__(
@@ -181,7 +181,7 @@ class Mixture(nn.Module, Branches):
         for adapters in self.adapters:
             adapters.grow(generator)
         self._means: list[Tensor] | None = None
-        add_branches(model, self)
+        replace_blocks(model, lambda block, index: BranchedBlock(model, block, self, index))
 
     @property
     def adapters(self) -> list[BlockAdapters]:
