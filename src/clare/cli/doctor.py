@@ -49,7 +49,7 @@ def doctor_command(console: Console) -> int:
 
 
 def examine(version_of: Callable[[str], str], import_module: Callable[[str], object]) -> Iterator[Finding]:
-    """Look at Python, the packages, torchvision's operators, the device, the embedded data and backbones for photos."""
+    """Look at Python, the packages, torchvision's operators, the device and the embedded data."""
     is_new = sys.version_info >= (3, 11)
     yield Finding(is_new, f"Python {platform.python_version()}", "" if is_new else "install Python 3.11 or newer")
     missing = False
@@ -64,7 +64,6 @@ def examine(version_of: Callable[[str], str], import_module: Callable[[str], obj
     if vision.is_good:
         yield from _devices()
         yield from _embedded()
-        yield from _backbones()
 
 
 def _package(name: str, version_of: Callable[[str], str]) -> Finding:
@@ -122,22 +121,3 @@ def _embedded() -> Iterator[Finding]:
         yield Finding(True, f"embedded stream: {len(dataset.classes)} classes; backbone {backbone.fingerprint}")
     except ClareError as error:
         yield Finding(False, f"the embedded benchmark cannot be loaded: {error}", "install clare again")
-
-
-def _backbones() -> Iterator[Finding]:
-    """Suggest backbones for photos, with a speed estimated from a second's measurement."""
-    import torch
-
-    from clare.backbones.suggest import best, suggestions
-    from clare.data.placement import this_machine
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = suggestions(device)
-    for one in found:
-        where = "weights are here" if one.is_here else "weights are fetched once, which needs a network"
-        size = f"{one.num_bytes / 1e6:.0f} MB, about {one.speed:.1f} images/s here"
-        yield Finding(True, f"backbone for photos: {one.name}, {size}; {where}")
-    here = [one for one in found if one.is_here]
-    free = this_machine(device).device_bytes
-    without = f"; without a network {best(here, free).name}" if here else "; without a network none, or a weights file"
-    yield Finding(True, f"for photos this machine suits clare learn --backbone {best(found, free).name}{without}")

@@ -163,7 +163,7 @@ def _say_before(bar: Bar, model: Classifier, counts: dict[str, list[Path]], pict
         if sides and median(sides) > LARGEST_DRAWING:
             bar.notice(
                 f"pictures of {median(sides):.0f} pixels look like photos, but this model sees 28 by 28 grey pixels; "
-                "for photos make a model with --backbone, of which clare doctor suggests some for this machine"
+                "for photos make a model with --backbone"
             )
 
 
