@@ -46,7 +46,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # it fails with almost every kind of exception
         raise BackboneError(
-            f"{path} cannot be read as a file of tensors alone ({type(error).__name__}); give one that torch.load takes "
+            f"{path} cannot be read as a file of tensors alone ({type(error).__name__}); give one that loads "
             "with weights_only, or safetensors"
         ) from None
     while isinstance(state, dict) and (inner := next((key for key in ENVELOPES if key in state), None)):
