@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 
-from clare.backbones.attach import plain_blocks
-from clare.backbones.stages import attended, embed, mlp_update, num_read, pooled, read
+from clare.backbones.families import family_of
+from clare.backbones.residuals import halves_of
+from clare.backbones.stages import part_sizes, read
 from clare.backbones.vit import Backbone
 from clare.errors import BackboneError
 from clare.tuners.token_prompts import TokenPrompts
@@ -35,11 +36,11 @@ def test_all_stages_are_the_forward_pass(variant: dict[str, Any]) -> None:
         torch.manual_seed(0)
         vit = VisionTransformer(**SIZES, depth=3, num_heads=2, **variant).eval()
         images = torch.rand(5, 1, 28, 28)
-    tokens = embed(vit, images)
-    for block in plain_blocks(vit):
-        tokens = attended(block, tokens)
-        tokens = tokens + mlp_update(block, tokens)
-    assert torch.equal(pooled(vit, tokens), vit(images))
+    family = family_of(vit)
+    tokens, steps = family.start(vit, images)
+    for step in steps:
+        tokens = halves_of(step.block)(step.block, tokens)[1]
+    assert torch.equal(family.pooled(vit, family.normal(vit, tokens, True), True), vit(images))
 
 
 IMAGES = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(1))
@@ -49,14 +50,14 @@ MakeBackbone = Callable[..., Backbone]
 def test_one_block_is_the_usual_feature_to_the_bit(tiny_backbone: MakeBackbone) -> None:
     vit = tiny_backbone(depth=3).vit
     assert torch.equal(read(vit, IMAGES, 1, with_patches=False), vit(IMAGES))
-    assert num_read(vit, 1, with_patches=False) == vit.num_features
+    assert part_sizes(vit, 1, with_patches=False) == [vit.num_features]
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 3])
 def test_parts_are_the_normalised_tokens_of_the_last_blocks(tiny_backbone: MakeBackbone, num_blocks: int) -> None:
     vit = tiny_backbone(depth=3).vit
     parts = read(vit, IMAGES, num_blocks, with_patches=True).split(int(vit.num_features), dim=1)
-    assert num_read(vit, num_blocks, with_patches=True) == sum(part.shape[1] for part in parts)
+    assert part_sizes(vit, num_blocks, with_patches=True) == [part.shape[1] for part in parts]
     found = vit.forward_intermediates(
         IMAGES, indices=num_blocks, return_prefix_tokens=True, norm=True, output_fmt="NLC", intermediates_only=True
     )
@@ -102,8 +103,11 @@ def test_prompts_are_no_patches(tiny_backbone: MakeBackbone, deep: bool) -> None
 
 def test_a_backbone_without_that_many_blocks_or_with_another_pooling_says_so(tiny_backbone: MakeBackbone) -> None:
     with pytest.raises(BackboneError, match=r"`method\.features\.blocks` is 4, but the backbone has 2 blocks"):
-        num_read(tiny_backbone().vit, 4, with_patches=False)
+        part_sizes(tiny_backbone().vit, 4, with_patches=False)
     averaging = VisionTransformer(**SIZES, depth=3, num_heads=2, global_pool="avg", class_token=False).eval()
     with pytest.raises(BackboneError, match=r"is pooled otherwise \(avg\); set it to false"):
-        num_read(averaging, 2, with_patches=True)
-    assert read(averaging, IMAGES, 2, with_patches=False).shape == (5, num_read(averaging, 2, with_patches=False))
+        part_sizes(averaging, 2, with_patches=True)
+    assert read(averaging, IMAGES, 2, with_patches=False).shape == (
+        5,
+        sum(part_sizes(averaging, 2, with_patches=False)),
+    )

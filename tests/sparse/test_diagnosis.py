@@ -58,7 +58,8 @@ def test_the_threshold_is_the_smallest_chosen_score() -> None:
 
 
 def test_coordinates_are_counted_in_their_blocks() -> None:
-    assert count_per_block(torch.tensor([0, 9, 10, 29, 31]), num_blocks=4, block_sizes=[10]) == [2, 1, 1, 1]
-    assert count_per_block(torch.tensor([], dtype=torch.long), num_blocks=2, block_sizes=[3]) == [0, 0]
+    assert count_per_block(torch.tensor([0, 9, 10, 29, 31]), 4, [10] * 4) == [2, 1, 1, 1]
+    assert count_per_block(torch.tensor([], dtype=torch.long), 2, [3, 3]) == [0, 0]
+    assert count_per_block(torch.tensor([0, 1, 2, 5, 6]), 3, [2, 4, 1]) == [2, 2, 1]
     # An adapter of two blocks of ten coordinates, and one of two blocks of three beside it.
-    assert count_per_block(torch.tensor([0, 9, 10, 19, 20, 22, 23, 25]), num_blocks=2, block_sizes=[10, 3]) == [4, 4]
+    assert count_per_block(torch.tensor([0, 9, 10, 19, 20, 22, 23, 25]), 2, [10, 10, 3, 3]) == [4, 4]

@@ -7,15 +7,19 @@ from typing import cast
 import pytest
 import timm
 import torch
-from timm.models.vision_transformer import Block, ResPostBlock, VisionTransformer
+from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor
 
-from clare.backbones.attach import restore_blocks
+from clare.backbones.attach import BranchedBlock, restore_blocks
 from clare.backbones.vit import Backbone, build_embedded, fingerprint
 from clare.errors import BackboneError
-from clare.tuners.adapter import AdaptedBlock, AdapterSettings, FlatAdapter, initial_values
+from clare.tuners.adapter import AdapterSettings, FlatAdapter, initial_values
 
 MakeBackbone = Callable[..., Backbone]
+
+
+class OtherBlock(Block):
+    """A block of a kind that nobody knows."""
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -197,7 +201,7 @@ def test_the_adapter_is_taken_out_without_a_trace(tiny_backbone: MakeBackbone) -
     with torch.no_grad():
         bare = vit(images())
         adapter = FlatAdapter(vit, AdapterSettings(), generator())
-        assert all(isinstance(block, AdaptedBlock) for block in vit.blocks)
+        assert all(isinstance(block, BranchedBlock) for block in vit.blocks)
         assert not any("values" in key for key in vit.state_dict())
         adapter.values.add_(1.0)
         tokens(vit, adapter, images())
@@ -226,7 +230,7 @@ def test_a_second_adapter_is_refused_and_the_first_stays(tiny_backbone: MakeBack
     vit = tiny_backbone().vit
     adapter = FlatAdapter(vit, AdapterSettings(), generator())
     attached = list(vit.blocks)
-    with pytest.raises(BackboneError, match=r"block 0 .* AdaptedBlock.*detach"):
+    with pytest.raises(BackboneError, match=r"block 0 .* BranchedBlock.*detach"):
         FlatAdapter(vit, AdapterSettings(), generator(1))
     assert list(vit.blocks) == attached
     assert tokens(vit, adapter, images(1)).isfinite().all()
@@ -236,17 +240,17 @@ def test_a_second_adapter_is_refused_and_the_first_stays(tiny_backbone: MakeBack
 
 def test_other_blocks_are_refused_before_anything_is_changed() -> None:
     vit = VisionTransformer(
-        img_size=28, patch_size=7, in_chans=1, num_classes=0, embed_dim=24, depth=2, num_heads=2, block_fn=ResPostBlock
+        img_size=28, patch_size=7, in_chans=1, num_classes=0, embed_dim=24, depth=2, num_heads=2, block_fn=OtherBlock
     )
     vit.blocks[0] = Block(24, 2)
-    with pytest.raises(BackboneError, match=r"block 1 .* ResPostBlock.*plain Block"):
+    with pytest.raises(BackboneError, match=r"block 1 .* OtherBlock.*timm's Block"):
         FlatAdapter(vit, AdapterSettings(), generator())
     assert type(vit.blocks[0]) is Block
 
 
 @pytest.mark.parametrize(("width", "hidden"), [(16, 8), (192, 4)])
 def test_initial_values_are_bounded_and_up_projections_zero(width: int, hidden: int) -> None:
-    flat = initial_values(3, width, hidden, generator())
+    flat = initial_values([width] * 3, hidden, generator())
     bound = math.sqrt(6 / ((1 + 5) * width))
     for index in range(3):
         down, down_bias, up, up_bias = block_weights(flat, index, width, hidden)
@@ -257,7 +261,7 @@ def test_initial_values_are_bounded_and_up_projections_zero(width: int, hidden: 
 
 
 def test_initial_values_are_seeded(tiny_backbone: MakeBackbone) -> None:
-    assert torch.equal(initial_values(2, 8, 4, generator(0)), initial_values(2, 8, 4, generator(0)))
-    assert not torch.equal(initial_values(2, 8, 4, generator(0)), initial_values(2, 8, 4, generator(1)))
+    assert torch.equal(initial_values([8] * 2, 4, generator(0)), initial_values([8] * 2, 4, generator(0)))
+    assert not torch.equal(initial_values([8] * 2, 4, generator(0)), initial_values([8] * 2, 4, generator(1)))
     adapter = FlatAdapter(tiny_backbone().vit, AdapterSettings(bottleneck=4), generator(2))
-    assert torch.equal(adapter.initial, initial_values(2, 24, 4, generator(2)))
+    assert torch.equal(adapter.initial, initial_values([24] * 2, 4, generator(2)))

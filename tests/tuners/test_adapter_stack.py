@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 import timm
 import torch
-from timm.models.vision_transformer import ResPostBlock, VisionTransformer
+from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor
 
 from clare.backbones.vit import Backbone, build_embedded, fingerprint
@@ -15,6 +15,10 @@ from clare.tuners.adapter import AdapterSettings, FlatAdapter, initial_values
 from clare.tuners.adapter_stack import AdapterStack, chunk_size_for
 
 MakeBackbone = Callable[..., Backbone]
+
+
+class OtherBlock(Block):
+    """A block of a kind that nobody knows."""
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -135,13 +139,13 @@ def test_a_fresh_adapter_changes_nothing(tiny_backbone: MakeBackbone) -> None:
     vit = tiny_backbone().vit
     stack = AdapterStack(vit, AdapterSettings(bottleneck=4)).eval()
     stack.draw(generator(2))
-    assert torch.equal(stack.current, initial_values(2, 24, 4, generator(2)))
+    assert torch.equal(stack.current, initial_values([24] * 2, 4, generator(2)))
     assert torch.equal(stack.features(images(), stack.current[None])[:, 0], vit(images()))
 
 
 def test_kept_adapters_are_rows_that_a_fresh_one_does_not_touch(tiny_backbone: MakeBackbone) -> None:
     stack = AdapterStack(tiny_backbone().vit, AdapterSettings(bottleneck=4))
-    drawn = [initial_values(2, 24, 4, generator(seed)) for seed in range(3)]
+    drawn = [initial_values([24] * 2, 4, generator(seed)) for seed in range(3)]
     place = stack.current.data_ptr()
     for seed in range(3):
         if seed:
@@ -176,10 +180,10 @@ def test_the_backbone_is_left_as_it_was(tiny_backbone: MakeBackbone) -> None:
 def test_other_blocks_are_refused(tiny_backbone: MakeBackbone) -> None:
     vit = tiny_backbone().vit
     FlatAdapter(vit, AdapterSettings(bottleneck=4), generator())
-    with pytest.raises(BackboneError, match=r"block 0 .* AdaptedBlock.*detach"):
+    with pytest.raises(BackboneError, match=r"block 0 .* BranchedBlock.*detach"):
         AdapterStack(vit, AdapterSettings())
     other = VisionTransformer(
-        img_size=28, patch_size=7, in_chans=1, num_classes=0, embed_dim=24, depth=1, num_heads=2, block_fn=ResPostBlock
+        img_size=28, patch_size=7, in_chans=1, num_classes=0, embed_dim=24, depth=1, num_heads=2, block_fn=OtherBlock
     )
-    with pytest.raises(BackboneError, match=r"block 0 .* ResPostBlock.*plain Block"):
+    with pytest.raises(BackboneError, match=r"block 0 .* OtherBlock.*timm's Block"):
         AdapterStack(other, AdapterSettings())

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from timm.models.vision_transformer import Block, ResPostBlock, VisionTransformer
+from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone, build_embedded, fingerprint, freeze
@@ -15,6 +15,10 @@ from clare.tuners.adapter import AdapterSettings, FlatAdapter
 from clare.tuners.lora import PARTS, Part, QkvLora, UpdatedProjection, draw_down, second_moment, unit_norm
 
 MakeBackbone = Callable[..., Backbone]
+
+
+class OtherBlock(Block):
+    """A block of a kind that nobody knows."""
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -134,10 +138,10 @@ def test_a_second_attachment_is_refused_and_the_first_stays(tiny_backbone: MakeB
 
 def test_other_blocks_are_refused_before_anything_is_changed() -> None:
     vit = VisionTransformer(
-        img_size=28, patch_size=7, in_chans=1, num_classes=0, embed_dim=24, depth=2, num_heads=2, block_fn=ResPostBlock
+        img_size=28, patch_size=7, in_chans=1, num_classes=0, embed_dim=24, depth=2, num_heads=2, block_fn=OtherBlock
     )
     vit.blocks[0] = Block(24, 2)
-    with pytest.raises(BackboneError, match=r"block 1 .*plain Block"):
+    with pytest.raises(BackboneError, match=r"block 1 .* OtherBlock.*timm's Block"):
         QkvLora(vit, 2, ("q",), True)
     assert type(cast(Any, vit.blocks[0]).attn.qkv) is nn.Linear
 

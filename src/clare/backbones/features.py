@@ -1,11 +1,11 @@
-"""What of a plain ViT is read as features, and in how many views of an image."""
+"""What of a backbone is read as features, and in how many views of an image."""
 
 import torch
 from pydantic import Field, model_validator
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from clare.backbones.stages import num_read, read
+from clare.backbones.families import Model
+from clare.backbones.stages import part_sizes, read
 from clare.backbones.views import views_of
 from clare.settings import Settings
 
@@ -17,10 +17,13 @@ class FeatureSettings(Settings):
         1,
         ge=1,
         le=1000,
-        description="Blocks, counted from the last, whose class tokens stand side by side as features.",
+        description="Blocks, counted from the last, whose class tokens stand side by side as features; of "
+        "a hierarchical backbone, stages.",
     )
     patches: bool = Field(
-        False, description="Put the mean of the patch tokens beside the class token of each block that is read."
+        False,
+        description="Put the mean of the patch tokens beside the class token of each block that is read; where "
+        "that mean is the feature, the class token.",
     )
     centre: bool = Field(
         False,
@@ -42,12 +45,12 @@ class FeatureSettings(Settings):
             raise ValueError("centre is true, but no patches are read; set patches to true or centre to false")
         return self
 
-    def size(self, vit: VisionTransformer) -> int:
-        """Return the size of the features, or say why these blocks cannot be read."""
-        return num_read(vit, self.blocks, self.patches)
+    def part_sizes(self, model: Model) -> list[int]:
+        """Return the sizes of the parts that stand side by side, or say why these blocks cannot be read."""
+        return part_sizes(model, self.blocks, self.patches, self.centre)
 
-    def read(self, vit: VisionTransformer, images: Tensor, num_views: int) -> Tensor:
+    def read(self, model: Model, images: Tensor, num_views: int) -> Tensor:
         """Return the features, shape (B, D), as means over so many views."""
         views = views_of(images, num_views)
-        parts = [read(vit, view, self.blocks, self.patches, self.centre) for view in views]
+        parts = [read(model, view, self.blocks, self.patches, self.centre) for view in views]
         return parts[0] if len(parts) == 1 else torch.stack(parts).mean(0)

@@ -1,5 +1,8 @@
 """Which file on the Hugging Face Hub holds a timm model's weights, and how large they are."""
 
+from functools import lru_cache
+from typing import Any
+
 import timm
 import torch
 
@@ -19,6 +22,11 @@ def hub_weights(name: str) -> HubFile | None:
 
 def count_bytes(name: str) -> int:
     """Return how many bytes a timm model's weights have in full precision, classifier included."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in outline(name).state_dict().values())
+
+
+@lru_cache(maxsize=8)
+def outline(name: str) -> Any:
+    """Return a timm model without numbers, which tells class, shapes and configuration."""
     with torch.device("meta"):
-        model = timm.create_model(name)
-    return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+        return timm.create_model(name)

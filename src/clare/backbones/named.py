@@ -1,11 +1,12 @@
 """The backbone that a user names: one that timm has, or a file with its weights."""
 
-from collections.abc import Collection
 from pathlib import Path
 
 import timm
 from safetensors import SafetensorError, safe_open
 
+from clare.backbones.originals import MODEL, SUFFIXES, convert
+from clare.backbones.recognise import Shapes, fitting_model, is_plain, models_like
 from clare.backbones.vit import EMBEDDED_ARCHITECTURE, BackboneSettings, check_name
 from clare.errors import BackboneError
 
@@ -31,29 +32,39 @@ def is_timm_model(name: str) -> bool:
 
 
 def _from_file(path: Path) -> BackboneSettings:
-    """Find out from the shapes in a weights file which plain ViT it is for."""
+    """Find out from the shapes in a weights file which model it is for; an original checkpoint is converted first."""
+    if path.suffix in SUFFIXES:
+        path = convert(path)
     try:
         with safe_open(path, framework="pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            told = (file.metadata() or {}).get(MODEL)
     except (OSError, SafetensorError) as error:
         raise BackboneError(
             f"{path} is not a readable safetensors file ({error}); give a timm name or a weights file"
         ) from error
-    if "patch_embed.proj.weight" not in shapes or "pos_embed" not in shapes:
-        raise BackboneError(f"{path} holds no weights of a timm ViT; convert them to timm's names first")
+    # As good as the root of the number of patches, with class token and registers or without.
+    side = round((shapes["pos_embed"][1] - 1) ** 0.5) if "pos_embed" in shapes else None
+    if told is None and side is not None and is_plain(shapes):
+        return _plain(path, shapes, side)
+    name = told or fitting_model(shapes, models_like(shapes))
+    if name is None or not timm.is_model(name):
+        raise BackboneError(f"{path} holds no weights of a timm model that works; convert them to timm's names first")
+    size = None if side is None else side * shapes["patch_embed.proj.weight"][-1]
+    return BackboneSettings(name=name, weights=str(path.resolve()), image_size=size)
+
+
+def _plain(path: Path, shapes: Shapes, num_rows: int) -> BackboneSettings:
+    """Return the settings of a plain ViT of any depth, from the shapes of its weights."""
     width, channels, patch, _ = shapes["patch_embed.proj.weight"]
     depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
-    side = round((shapes["pos_embed"][1] - 1) ** 0.5) * patch
+    side = num_rows * patch
     if patch == EMBEDDED_ARCHITECTURE["patch_size"] and channels == 1:
         sizes = {"img_size": side, "embed_dim": width, "depth": depth, "num_heads": max(1, width // 64)}
         changed = {key: value for key, value in sizes.items() if value != EMBEDDED_ARCHITECTURE[key]}
         return BackboneSettings(weights=str(path.resolve()), architecture=changed)
-    if width not in WIDTHS:
-        raise BackboneError(
-            f"{path} has width {width}, which is none of {', '.join(map(str, WIDTHS))}; teach it from Python with "
-            "BackboneSettings, which takes any architecture"
-        )
-    name = _timm_name(WIDTHS[width], patch, shapes.keys())
+    kind = "reg4_dinov2" if "reg_token" in shapes else "dinov2" if "blocks.0.ls1.gamma" in shapes else "224"
+    name = f"vit_{WIDTHS.get(width, f'{width}-wide')}_patch{patch}_{kind}"
     if not timm.is_model(name):
         raise BackboneError(
             f"{path} looks like the weights of {name}, which timm does not have; teach it from Python with "
@@ -62,10 +73,3 @@ def _from_file(path: Path) -> BackboneSettings:
     return BackboneSettings(
         name=name, weights=str(path.resolve()), image_size=side, architecture={"depth": depth, "in_chans": channels}
     )
-
-
-def _timm_name(size: str, patch: int, keys: Collection[str]) -> str:
-    """Return the timm model that has weights of these names."""
-    if "reg_token" in keys:
-        return f"vit_{size}_patch{patch}_reg4_dinov2"
-    return f"vit_{size}_patch{patch}_{'dinov2' if 'blocks.0.ls1.gamma' in keys else '224'}"

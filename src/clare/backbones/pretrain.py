@@ -1,4 +1,4 @@
-"""Pretrain the embedded ViT on the drawings that are not part of the embedded stream."""
+"""Pretrain a small model on the drawings that are not part of the embedded stream."""
 
 import copy
 import math
@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from clare.backbones.vit import build_embedded
+from clare.backbones.vit import EMBEDDED, BackboneSettings, create, normalisation, num_channels
 from clare.data.sources import Dataset
 from clare.data.store import LabelledImages
 from clare.data.transforms import Transforms, TransformSettings
+from clare.errors import BackboneError
 from clare.seeds import derive_seed, generator_at
 from clare.settings import Settings
 
@@ -38,6 +39,8 @@ class PretrainSettings(Settings):
     head_scale: float = Field(16.0, gt=0, le=1000, description="Factor on the cosines of the throw-away classifier.")
     averaging: float = Field(0.999, ge=0, lt=1, description="Share of the averaged weights kept at each step.")
     seed: int = Field(0, ge=0, lt=2**32, description="Seed of initial weights and of every draw.")
+    name: str = Field(EMBEDDED, description="The timm model to train with other sizes, by default the embedded ViT.")
+    architecture: dict[str, int | tuple[int, ...]] = Field({}, description="Sizes given to timm.")
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,16 @@ class Pretrained:
 
 
 class _Classifier(nn.Module):
-    """The ViT with a throw-away cosine classifier."""
+    """The model with a throw-away cosine classifier."""
 
     def __init__(self, num_classes: int, settings: PretrainSettings) -> None:
         super().__init__()
-        self.vit = build_embedded(drop_path_rate=settings.drop_path)
+        self.vit = create(
+            BackboneSettings(weights="random", **settings.model_dump(include={"name", "architecture"})),
+            settings.drop_path,
+        )
+        if (channels := num_channels(self.vit)) != 1:
+            raise BackboneError(f"the drawings are grey, but the model takes {channels} channels; set in_chans to 1")
         self.rows = nn.Parameter(torch.randn(num_classes, int(self.vit.num_features)) * 0.02)
         self.scale = settings.head_scale
 
@@ -73,7 +81,7 @@ def pretrain(
     model = _Classifier(len(dataset.classes), settings).to(device)
     averaged = copy.deepcopy(model).eval()
     train, test = dataset.train.to(device), dataset.test.to(device)
-    transforms = Transforms(AUGMENTATION, (0.5,), (0.5,))
+    transforms = Transforms(AUGMENTATION, *normalisation(model.vit))
     optimizer = _optimizer(model, settings)
     num_steps = settings.epochs * (len(train) // settings.batch_size)
     step = 0

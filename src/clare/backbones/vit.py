@@ -1,6 +1,7 @@
-"""A frozen plain timm ViT with its normalisation and its fingerprint."""
+"""A frozen timm model with its normalisation and its fingerprint."""
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -11,10 +12,10 @@ import timm
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from timm.layers.pos_embed import resample_abs_pos_embed
-from timm.models.vision_transformer import VisionTransformer
+from torch import nn
 
-from clare.backbones.hub import hub_weights
+from clare.backbones.families import Model, check_model, family_of
+from clare.backbones.hub import hub_weights, outline
 from clare.backbones.settings import EMBEDDED as EMBEDDED
 from clare.backbones.settings import EMBEDDED_WEIGHTS as EMBEDDED_WEIGHTS
 from clare.backbones.settings import BackboneSettings as BackboneSettings
@@ -30,14 +31,14 @@ EMBEDDED_ARCHITECTURE: dict[str, Any] = {
     "depth": 6,
     "num_heads": 3,
 }
-CLASSIFIER = ("head.weight", "head.bias")
+CLASSIFIER = ("head.weight", "head.bias", "head_dist.weight", "head_dist.bias", "head.fc.weight", "head.fc.bias")
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A frozen ViT, how its inputs are normalised, and what identifies it."""
+    """A frozen model, how its inputs are normalised, and what identifies it."""
 
-    vit: VisionTransformer
+    vit: Model
     settings: BackboneSettings | None
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -46,17 +47,19 @@ class Backbone:
     @property
     def image_size(self) -> int:
         """Side of the square input."""
-        return int(self.vit.patch_embed.img_size[0])
+        config = getattr(self.vit, "pretrained_cfg", None) or {}
+        usual = (self.settings and self.settings.image_size) or int(config.get("input_size", (3, 224, 224))[-1])
+        return int(self.vit.patch_embed.img_size[0]) if family_of(self.vit).sizes_by_name else usual
 
     @property
     def channels(self) -> int:
         """Input channels: 3 for colour, 1 for grey."""
-        return int(self.vit.patch_embed.proj.in_channels)
+        return num_channels(self.vit)
 
 
 def load_backbone(settings: BackboneSettings) -> Backbone:
-    """Build the ViT that the settings name, load its weights and freeze it."""
-    vit = _create(settings)
+    """Build the model that the settings name, load its weights and freeze it."""
+    vit = create(settings)
     if settings.weights not in ("pretrained", "random"):
         _load_weights(vit, Path(settings.weights).expanduser(), resize=settings.image_size is not None)
     elif settings.name == EMBEDDED and settings.weights == "pretrained":
@@ -64,10 +67,15 @@ def load_backbone(settings: BackboneSettings) -> Backbone:
     return freeze(vit, settings)
 
 
-def build_embedded(**sizes: Any) -> VisionTransformer:
+def num_channels(model: Model) -> int:
+    """Return how many channels the images of a model have, which its first convolution reads."""
+    return next(int(part.in_channels) for part in model.modules() if isinstance(part, nn.Conv2d))
+
+
+def build_embedded(**sizes: Any) -> Model:
     """Build the drawing model with random weights; sizes other than its own make a smaller or larger one."""
-    vit = _require_vit(timm.create_model("vit_tiny_patch16_224", num_classes=0, **{**EMBEDDED_ARCHITECTURE, **sizes}))
-    vit.pretrained_cfg = {}  # type: ignore[assignment]
+    vit: Model = timm.create_model("vit_tiny_patch16_224", num_classes=0, **{**EMBEDDED_ARCHITECTURE, **sizes})
+    vit.pretrained_cfg = {}
     return vit
 
 
@@ -86,15 +94,18 @@ def check_name(name: str) -> None:
         )
 
 
-def _create(settings: BackboneSettings) -> VisionTransformer:
+def create(settings: BackboneSettings, drop_path: float = 0.0) -> Model:
     """Build the model, with timm's pretrained weights only when it has some and no file replaces them."""
     name = settings.name
-    sizes: dict[str, Any] = dict(settings.architecture)
-    if settings.image_size is not None:
-        sizes["img_size"] = settings.image_size
+    sizes: dict[str, Any] = {**settings.architecture, **({"drop_path_rate": drop_path} if drop_path else {})}
     check_name(name)
     fetch = name != EMBEDDED and settings.weights == "pretrained"
     check_reach(settings)
+    if name != EMBEDDED and (fetch or settings.image_size is not None):
+        # Before weights are asked for.
+        check_model(outline(name))
+    if settings.image_size is not None and (name == EMBEDDED or family_of(outline(name)).sizes_by_name):
+        sizes["img_size"] = settings.image_size
     try:
         if name == EMBEDDED:
             return build_embedded(**sizes)
@@ -111,20 +122,10 @@ def _create(settings: BackboneSettings) -> VisionTransformer:
         raise BackboneError(
             f"the weights of '{name}' could not be fetched ({type(error).__name__}); {remedy}"
         ) from error
-    return _require_vit(model)
-
-
-def _require_vit(model: object) -> VisionTransformer:
-    """Return the model when it is a plain ViT, or say what it is instead."""
-    if not isinstance(model, VisionTransformer):
-        raise BackboneError(
-            f"the backbone is a {type(model).__name__}, not a timm VisionTransformer; "
-            "choose a model such as vit_base_patch16_224"
-        )
     return model
 
 
-def _load_weights(vit: VisionTransformer, path: Path, resize: bool) -> None:
+def _load_weights(vit: Model, path: Path, resize: bool) -> None:
     """Load a safetensors file whose keys and shapes are the model's, leaving out a classifier.
 
     Positions of another image size are resampled as timm does it, where that was asked for.
@@ -140,10 +141,10 @@ def _load_weights(vit: VisionTransformer, path: Path, resize: bool) -> None:
     expected = vit.state_dict()
     # Published files come with the classifier of their pretraining.
     weights = {key: value for key, value in weights.items() if key not in CLASSIFIER}
-    if resize and "pos_embed" in weights and weights["pos_embed"].shape[1] != expected["pos_embed"].shape[1]:
-        num_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
-        size = list(vit.patch_embed.grid_size)
-        weights["pos_embed"] = resample_abs_pos_embed(weights["pos_embed"], size, num_prefix_tokens=num_prefix)
+    changed = [key for key in weights.keys() & expected.keys() if weights[key].shape != expected[key].shape]
+    if resize and changed and all("pos" in key for key in changed):
+        # Positions of another image size are resampled as timm does it for its own weights.
+        weights = sys.modules[type(vit).__module__].checkpoint_filter_fn(weights, vit)
     missing = sorted(expected.keys() - weights.keys())
     unknown = sorted(weights.keys() - expected.keys())
     reshaped = sorted(key for key in expected.keys() & weights.keys() if expected[key].shape != weights[key].shape)
@@ -160,16 +161,27 @@ def _load_weights(vit: VisionTransformer, path: Path, resize: bool) -> None:
     vit.load_state_dict({key: value.to(expected[key].dtype) for key, value in weights.items()})
 
 
-def freeze(vit: object, settings: BackboneSettings | None) -> Backbone:
-    """Freeze a ViT that is already built and loaded, dropping its classifier."""
-    model = _require_vit(vit)
+def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
+    """Freeze a model that is already built and loaded, dropping its classifier."""
+    check_model(model)
     if int(model.num_classes) != 0:
         model.reset_classifier(0)
     model.requires_grad_(False).eval()
-    channels = int(model.patch_embed.proj.in_channels)
+    backbone = Backbone(model, settings, *normalisation(model), fingerprint(model))
+    least = int(model.feature_info[-1]["reduction"])
+    if backbone.image_size < least:
+        raise BackboneError(
+            f"images of {backbone.image_size} pixels leave nothing of the maps of a {type(model).__name__}, which are "
+            f"{least} times coarser at the end; set `backbone.image_size` to {least} or more"
+        )
+    return backbone
+
+
+def normalisation(model: Model) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and spread of each channel in the pretraining of a model."""
     config = cast(dict[str, Any], getattr(model, "pretrained_cfg", None) or {})
-    mean, std = (_per_channel(config.get(key, (0.5,)), channels) for key in ("mean", "std"))
-    return Backbone(model, settings, mean, std, fingerprint(model))
+    channels = num_channels(model)
+    return _per_channel(config.get("mean", (0.5,)), channels), _per_channel(config.get("std", (0.5,)), channels)
 
 
 def _per_channel(values: Sequence[float], channels: int) -> tuple[float, ...]:
@@ -179,11 +191,10 @@ def _per_channel(values: Sequence[float], channels: int) -> tuple[float, ...]:
     return (sum(values) / len(values),) * channels
 
 
-def fingerprint(vit: VisionTransformer) -> str:
+def fingerprint(model: Model) -> str:
     """Return a hash over the number of attention heads, and names, shapes and bytes of all weights."""
-    first: Any = vit.blocks[0]
-    digest = hashlib.sha256(f"{getattr(first, 'block', first).attn.num_heads}".encode())
-    for name, tensor in sorted(vit.state_dict().items()):
+    digest = hashlib.sha256(family_of(model).heads(model).encode())
+    for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]

@@ -1,9 +1,14 @@
 """The settings of a new model folder."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
+from timm.data.config import resolve_model_data_config
+
+from clare.backbones.families import family_of
+from clare.backbones.stages import part_sizes
 from clare.backbones.vit import EMBEDDED, Backbone, BackboneSettings
+from clare.data.settings import Kernel
 from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.methods.base import HeadOnlySettings
@@ -49,10 +54,14 @@ def default_settings(backbone: Backbone, method: str, settings: Mapping[str, Any
     chosen = DRAWINGS if is_drawing_backbone(backbone.settings) else PHOTOS
     fields = kind.settings_type.model_fields
     ours = {**chosen[""], **chosen.get(method, {})}
-    features, vit = ours.get("features", {}), backbone.vit
+    features, family = dict(ours.get("features", {})), family_of(backbone.vit)
+    if features.get("patches"):
+        features["patches"] = family.beside(backbone.vit) != "nothing"
     # A small backbone is read as far as it goes, a wide one as far as the matrices of a head of statistics allow.
-    most = max(1, WIDEST // (int(vit.num_features) * (2 if features.get("patches") else 1)))
-    ours["features"] = {**features, "blocks": min(features.get("blocks", 1), len(vit.blocks), most)}
+    num_read = min(features.get("blocks", 1), len(family.ends(backbone.vit)))
+    while num_read > 1 and sum(part_sizes(backbone.vit, num_read, features.get("patches", False))) > WIDEST:
+        num_read -= 1
+    ours["features"] = {**features, "blocks": num_read}
     if not _takes_aligned(kind.settings_type):
         ours.pop("head")
     values = {key: value for key, value in ours.items() if key in fields}
@@ -74,10 +83,12 @@ def default_transforms(backbone: Backbone) -> dict[str, Any]:
     if is_drawing_backbone(backbone.settings):
         drawn = {"train": "affine", "normalise": "backbone", "invert": "bright-border"}
         return {"image_size": size, "resize": size, **drawn}
+    config = resolve_model_data_config(backbone.vit)  # type: ignore[no-untyped-call]
     return {
         "image_size": size,
-        "resize": round(size * 8 / 7),
+        "resize": round(size / config["crop_pct"]),
         "train": "crop",
         "crop_scale": (0.25, 1.0),
+        "test_kernel": config["interpolation"] if config["interpolation"] in get_args(Kernel) else "bicubic",
         "normalise": "backbone",
     }

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone, BackboneSettings, freeze, load_backbone
 from clare.classifier import teaching
@@ -24,7 +23,7 @@ from clare.methods.base import HeadOnlySettings, Method, prepare
 from clare.presets.load import find_backbone
 from clare.settings import build_settings
 
-BackboneLike = str | Path | BackboneSettings | VisionTransformer
+BackboneLike = str | Path | BackboneSettings | nn.Module
 """A backbone as a person gives it: a name, a weights file, settings, or a timm model."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from clare.backbones.vit import num_channels
 from clare.classifier.memory import Memory
 from clare.data.images import Pixels
 from clare.data.store import Canvas, ImageStore, LabelledImages
@@ -57,8 +58,9 @@ def logits_of(context: Context, method: Method, features: Tensor) -> Tensor:
 
 def fit_move(method: Method, before: Tensor, after: Tensor, labels: Tensor) -> Drift:
     """Return how features moved that are blocks of the backbone side by side, or parts of another width."""
-    size = int(method.backbone.num_features)
-    return fit_drift_of_parts(before, after, labels, size if before.shape[1] % size == 0 else before.shape[1])
+    sizes, width = method.settings.reading.part_sizes(method.backbone), before.shape[1]
+    num_copies, rest = divmod(width, sum(sizes))
+    return fit_drift_of_parts(before, after, labels, [width] if rest else sizes * num_copies)
 
 
 def require_rows(method: Method, action: str) -> None:
@@ -123,7 +125,7 @@ def measure_seconds(context: Context, method: Method, num_images: int, num_class
     settings, device = context.transforms.settings, context.ranks.device
     generator = generator_at(0, "estimate")
     side, number = settings.resize, min(NUM_MEASURED, num_images)
-    shape = (number, int(method.backbone.patch_embed.proj.in_channels), side, side)
+    shape = (number, num_channels(method.backbone), side, side)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
     canvas = Canvas(pixels, torch.tensor([[side, side]]).repeat(number, 1))
     draws = context.transforms.draws(number, generator)

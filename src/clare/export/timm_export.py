@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
+from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor
 
+from clare.backbones.families import Model, family_of
 from clare.backbones.vit import EMBEDDED, EMBEDDED_ARCHITECTURE, EMBEDDED_WEIGHTS, BackboneSettings
 from clare.errors import ModelError
 from clare.export.export_check import Agreement, Pictures, compare
@@ -30,6 +32,7 @@ def export_timm(source: Source, pictures: Pictures) -> tuple[dict[str, bytes], A
     settings = source.backbone.settings
     if settings is None:
         raise ModelError("the backbone was built by hand, and timm cannot build it again by name; use --format onnx")
+    check_portable(source.backbone.vit)
     files = {
         "classifier.safetensors": save(portable_tensors(source.method)),
         "config.json": (json.dumps(describe(source, settings), indent=2, ensure_ascii=False) + "\n").encode(),
@@ -44,6 +47,16 @@ def export_timm(source: Source, pictures: Pictures) -> tuple[dict[str, bytes], A
         model, _ = load(folder, file)
         logits = model(source.inputs(pictures.images))
     return files, compare(logits, source.logits(pictures.images), pictures, TOLERANCE, "plain timm")
+
+
+def check_portable(model: Model) -> None:
+    """Refuse a backbone that the loader cannot adapt or read: it knows timm's plain blocks alone."""
+    kinds = {type(getattr(block, "block", block)) for block in getattr(model, "blocks", [])}
+    if not isinstance(model, VisionTransformer) or kinds != {Block} or family_of(model).beside(model) == "class":
+        raise ModelError(
+            f"the backbone is a {type(model).__name__}, and the loader for plain timm knows ViTs of plain blocks "
+            "alone; use --format onnx"
+        )
 
 
 def portable_tensors(method: Method) -> dict[str, Tensor]:

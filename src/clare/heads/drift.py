@@ -22,9 +22,9 @@ Or `moves` (K, D): how far each class mean moves, and nothing else does.
 """
 
 
-def fit_drift_of_parts(before_BD: Tensor, after_BD: Tensor, labels_B: Tensor, size: int) -> Drift:
-    """Return the drift of features made of parts of this size, each of which moves by itself."""
-    pairs = zip(torch.split(before_BD, size, dim=1), torch.split(after_BD, size, dim=1), strict=True)
+def fit_drift_of_parts(before_BD: Tensor, after_BD: Tensor, labels_B: Tensor, sizes: list[int]) -> Drift:
+    """Return the drift of features made of parts of these sizes, each of which moves by itself."""
+    pairs = zip(torch.split(before_BD, sizes, dim=1), torch.split(after_BD, sizes, dim=1), strict=True)
     drifts = [fit_drift(before, after, labels_B) for before, after in pairs]
     return {
         "centre": torch.cat([drift["centre"] for drift in drifts]),

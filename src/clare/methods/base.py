@@ -79,7 +79,7 @@ class Method(nn.Module, ABC):
         self.backbone = backbone.vit
         self.settings = settings
         self.seed = seed
-        self.head: Head = settings.head.make(settings.reading.size(backbone.vit), seed)
+        self.head: Head = settings.head.make(sum(settings.reading.part_sizes(backbone.vit)), seed)
         self.tasks: list[tuple[str, ...]] = []
 
     @property

@@ -201,7 +201,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     def _expand(self, task: TaskInfo) -> Learning:
         """Make the pool larger where what tasks have claimed leaves too little of it for this one."""
         settings, bottleneck = self.settings, self.settings.adapter.bottleneck
-        first = self.adapter.num_blocks * self.adapter.block_sizes[0]
+        first = sum(self.adapter.block_sizes[: self.adapter.num_blocks])
         free = self.ledger.num_free / first
         if settings.expand == "none" or self.share_left_free is None or free >= settings.expand_below:
             return

@@ -63,8 +63,8 @@ class ClarePlus(Clare):
         yield from self.adapt(task)
         after = yield Collect("features after", self.features)
         moves = (self.head.seen(before["values"]), self.head.seen(after["values"]), before["labels"])
-        size = int(self.backbone.num_features)
-        drift = yield Solve("drift", lambda: fit_drift_of_parts(*moves, size))
+        sizes = self.settings.reading.part_sizes(self.backbone)
+        drift = yield Solve("drift", lambda: fit_drift_of_parts(*moves, sizes))
         self.head.carry_over(drift)
         yield from answered(self.head.finish(len(task.classes)), after)
 

@@ -64,7 +64,7 @@ class InfLora(RecipeMethod, PlansTasks, HasStructure, Deploys, HasTinySettings):
         is_separate = settings.update == "separate"
         self.lora = QkvLora(backbone.vit, settings.rank, ("k", "v"), shared_down=True, is_separate=is_separate)
         self.register_buffer("merged", self.lora.product())
-        self.memory = InputMemory(len(backbone.vit.blocks), int(backbone.vit.embed_dim))
+        self.memory = InputMemory(len(self.lora.down), self.lora.down.shape[-1])
         self.num_tasks = settings.num_tasks
 
     def prepare(self, num_tasks: int | None, largest_task: int) -> None:

@@ -24,6 +24,7 @@ from clare.methods.base import register
 from clare.methods.protocols import HasTinySettings, KeepsRowsAlone
 from clare.seeds import generator_at
 from clare.steps import Group, Learning, TaskInfo
+from clare.tuners.limits import require_token_room
 
 
 class L2pSettings(KeyedSettings):
@@ -63,7 +64,7 @@ class L2p(PromptedMethod, KeepsRowsAlone, HasTinySettings):
 
     def __init__(self, backbone: Backbone, settings: L2pSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
-        width, generator = int(backbone.vit.embed_dim), generator_at(seed, "prompts")
+        width, generator = require_token_room(backbone.vit, "prompts"), generator_at(seed, "prompts")
         if settings.prompt_position == "class-token":
             class_position(backbone.vit)
         shape = (settings.pool_size, settings.prompt_length, width)

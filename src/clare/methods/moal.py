@@ -91,8 +91,8 @@ class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
         features, labels, num_new = seen["values"], seen["labels"], len(task.classes)
         means = torch.stack([features[labels == label].mean(0) for label in range(num_new)])
         if before:
-            size = int(self.backbone.num_features)
-            drift = yield Solve("drift", lambda: fit_drift_of_parts(before["values"], features, labels, size))
+            sizes = self.settings.reading.part_sizes(self.backbone)
+            drift = yield Solve("drift", lambda: fit_drift_of_parts(before["values"], features, labels, sizes))
             self.head.means = moved(self.head.means, drift)
         self.head.means = torch.cat([self.head.means, means.to(self.head.means)])
         yield from self._memorise(task)

@@ -84,7 +84,7 @@ class Mos(TaskAdapterMethod, GrowsFeatures, HasTinySettings):
     @property
     def pull_share(self) -> float:
         """Share of the way that all pulls between two steps go together."""
-        num_pulls = 1 + self.adapters.num_blocks * self.settings.as_published
+        num_pulls = 1 + len(self.adapters.widths) * self.settings.as_published
         return 1 - (1 - self.settings.pull) ** num_pulls
 
     def coupled_loss(self, images: Tensor, labels: Tensor, weights: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from clare.backbones.families import family_of
 from clare.backbones.vit import Backbone
 from clare.heads.trained import TrainedSettings
 from clare.methods._shared.recipe import RecipeMethod, SgdSettings
@@ -68,7 +69,7 @@ class Sema(RecipeMethod, CachesFeatures, HasStructure, HasTinySettings):
 
     def __init__(self, backbone: Backbone, settings: SemaSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
-        num_expandable = share_of_blocks(settings.expandable_share, len(backbone.vit.blocks))
+        num_expandable = share_of_blocks(settings.expandable_share, len(family_of(backbone.vit).widths(backbone.vit)))
         self.mixture = Mixture(backbone.vit, settings.adapter, num_expandable, generator_at(seed, "adapters"))
 
     @property

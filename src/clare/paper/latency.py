@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from clare.backbones.vit import Backbone, load_backbone
+from clare.backbones.vit import Backbone, load_backbone, num_channels
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.methods import METHODS
@@ -82,7 +82,7 @@ def _build(name: str, backbone: Backbone, values: Mapping[str, object]) -> Metho
 def _call(ranks: Ranks, method: Method, experiment: Experiment, batch_size: int) -> Callable[[], object]:
     """Return a function that classifies a batch of noise."""
     side = experiment.transforms.image_size
-    channels = int(method.backbone.patch_embed.proj.in_channels)
+    channels = num_channels(method.backbone)
     shape = (batch_size, channels, side, side)
     images = torch.rand(shape, generator=generator_at(experiment.seed, "latency")).to(ranks.device)
 

@@ -38,18 +38,21 @@ def smallest(scores: Tensor, chosen: Tensor) -> float | None:
     return float(scores[chosen].min()) if chosen.any() else None
 
 
-def count_claim(ledger: Ledger, num_blocks: int, block_sizes: Sequence[int]) -> dict[str, Any]:
-    """Return which of equal blocks the last claim lies in; nothing before the first."""
+def count_claim(ledger: Ledger, num_blocks: int, sizes: Sequence[int]) -> dict[str, Any]:
+    """Return which of the blocks the last claim lies in; nothing before the first."""
     if not ledger.lengths:
         return {}
     coordinates, _ = ledger.claim_of(-1)
-    counts = count_per_block(coordinates, num_blocks, block_sizes)
-    return {"claimed_per_block": counts, "coordinates_per_block": sum(block_sizes)}
+    totals = [sum(sizes[block::num_blocks]) for block in range(num_blocks)]
+    return {
+        "claimed_per_block": count_per_block(coordinates, num_blocks, sizes),
+        "coordinates_per_block": totals[0] if len(set(totals)) == 1 else totals,
+    }
 
 
-def count_per_block(coordinates: Tensor, num_blocks: int, block_sizes: Sequence[int]) -> list[int]:
-    """Return how many of these coordinates lie in each block, whose sizes are equal in each of several adapters."""
-    ends = torch.tensor([size for size in block_sizes for _ in range(num_blocks)]).cumsum(0).to(coordinates.device)
+def count_per_block(coordinates: Tensor, num_blocks: int, sizes: Sequence[int]) -> list[int]:
+    """Return how many of these coordinates lie in each block; sizes are those of all blocks, adapter by adapter."""
+    ends = torch.tensor(sizes, device=coordinates.device).cumsum(0)
     pieces = torch.bucketize(coordinates, ends, right=True)
     counts: list[int] = torch.bincount(pieces % num_blocks, minlength=num_blocks).tolist()
     return counts

@@ -1,20 +1,19 @@
-"""The bottleneck adapter beside every MLP, all of its scalars in one flat parameter.
+"""The bottleneck adapter beside the last branch of every block, all of its scalars in one flat parameter.
 
 Shapes: N coordinates, L blocks, D width of the residual stream, R bottleneck.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
-from clare.backbones.attach import replace_blocks, restore_blocks
-from clare.backbones.stages import attended, mlp_update
+from clare.backbones.attach import BranchedBlock, replace_blocks, restore_blocks
+from clare.backbones.families import Model, family_of
 from clare.settings import Settings
 from clare.tuners.tuner import Tuner
 
@@ -25,26 +24,6 @@ class AdapterSettings(Settings):
     bottleneck: int = Field(64, ge=1, le=4096, description="Width of the adapter's hidden layer.")
     scale: float = Field(0.1, gt=0, le=100, description="Constant factor on the adapter's output.")
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on the hidden layer while training.")
-
-
-class AdaptedBlock(nn.Module):
-    """A plain timm block with the adapter's output added to the residual stream outside LayerScale and drop-path."""
-
-    def __init__(self, block: Block, adapter: "FlatAdapter", index: int) -> None:
-        super().__init__()
-        self.block = block
-        self.index = index
-        # A tuple hides the adapter from the module tree: it belongs to the method, not to the backbone.
-        self._adapter = (adapter,)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Run attention, then the MLP and the adapter side by side on the same residual stream."""
-        block = self.block
-        if not self._adapter[0].is_active:
-            outputs: Tensor = block(x)
-            return outputs
-        x = attended(block, x)
-        return x + mlp_update(block, x) + self._adapter[0].branch(self.index, x)
 
 
 PARTS = ("down", "down_bias", "up", "up_bias")
@@ -59,21 +38,26 @@ class FlatAdapter(Tuner):
     initial: Tensor
 
     def __init__(
-        self, vit: VisionTransformer, settings: AdapterSettings, generator: torch.Generator, keeps_initial: bool = True
+        self, model: Model, settings: AdapterSettings, generator: torch.Generator, keeps_initial: bool = True
     ) -> None:
         """Attach an adapter to every block; its initial values are saved with it only where they are to be kept."""
         super().__init__()
         self.settings = settings
-        self.width, self.num_blocks = int(vit.embed_dim), len(vit.blocks)
+        self.widths = family_of(model).widths(model)
         self.bottlenecks = [settings.bottleneck]
         """Of adapters side by side, each with coordinates of its own after those of the one before."""
-        initial = initial_values(self.num_blocks, self.width, settings.bottleneck, generator)
+        initial = initial_values(self.widths, settings.bottleneck, generator)
         self.values = nn.Parameter(initial.clone(), requires_grad=False)
         self.register_buffer("initial", initial, persistent=keeps_initial)
         self._weights: list[Weights] = []
         self._is_other = False
         self._replacement: Tensor | None = None
-        replace_blocks(vit, lambda block, index: AdaptedBlock(block, self, index))
+        replace_blocks(model, lambda block, index: BranchedBlock(model, block, self, index))
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks have an adapter."""
+        return len(self.widths)
 
     @contextmanager
     def spread(self, other: Tensor | None = None) -> Iterator[None]:
@@ -101,12 +85,12 @@ class FlatAdapter(Tuner):
 
     @property
     def block_sizes(self) -> list[int]:
-        """How many coordinates each of the adapters side by side has in a block."""
-        return [sum(map(math.prod, self._shapes(hidden))) for hidden in self.bottlenecks]
+        """How many coordinates each block has, one after another, in each of the adapters side by side."""
+        return [sum(map(math.prod, part_shapes(width, hidden))) for hidden in self.bottlenecks for width in self.widths]
 
     def grow(self, hidden: int, generator: torch.Generator) -> int:
         """Put a fresh adapter of this bottleneck beside the others, which changes nothing yet; return its size."""
-        fresh = initial_values(self.num_blocks, self.width, hidden, generator).to(self.initial)
+        fresh = initial_values(self.widths, hidden, generator).to(self.initial)
         self.bottlenecks.append(hidden)
         self.values.data = torch.cat([self.values.data, fresh])
         self.initial = torch.cat([self.initial, fresh])
@@ -116,7 +100,7 @@ class FlatAdapter(Tuner):
         """Make room for saved adapters before they are loaded."""
         if bottlenecks != self.bottlenecks:
             self.bottlenecks = list(bottlenecks)
-            self.values.data = self.initial.new_zeros(self.num_blocks * sum(self.block_sizes))
+            self.values.data = self.initial.new_zeros(sum(self.block_sizes))
             self.initial = torch.zeros_like(self.values.data)
 
     def unit_norms(self, movement: Tensor) -> Tensor:
@@ -133,13 +117,10 @@ class FlatAdapter(Tuner):
         blocks = enumerate(self._split(self.values))
         return {f"{i}.{name}": part for i, block in blocks for name, part in zip(PARTS, block, strict=True)}
 
-    def _shapes(self, hidden: int) -> list[tuple[int, ...]]:
-        """Return the shapes of one block's parts in an adapter of this bottleneck."""
-        return [(hidden, self.width), (hidden,), (self.width, hidden), (self.width,)]
-
     def _sides(self, values: Tensor) -> list[list[Weights]]:
         """Return the parts of every block, for each of the adapters side by side."""
-        shapes = [shape for hidden in self.bottlenecks for shape in self._shapes(hidden) * self.num_blocks]
+        sides = ((width, hidden) for hidden in self.bottlenecks for width in self.widths)
+        shapes = [shape for side in sides for shape in part_shapes(*side)]
         pieces = torch.split(values, [math.prod(shape) for shape in shapes])
         parts = [part.view(shape) for part, shape in zip(pieces, shapes, strict=True)]
         blocks = [tuple(parts[start : start + 4]) for start in range(0, len(parts), 4)]
@@ -155,9 +136,9 @@ class FlatAdapter(Tuner):
         """Whether a forward pass is adapted."""
         return len(self._weights) > 0
 
-    def detach(self, vit: VisionTransformer) -> None:
+    def detach(self, model: Model) -> None:
         """Put the bare blocks back."""
-        restore_blocks(vit)
+        restore_blocks(model)
 
     def branch(self, index: int, x: Tensor) -> Tensor:
         """Return scale * up(dropout(relu(down(x)))) of one block."""
@@ -173,11 +154,16 @@ def _joined(sides: tuple[Weights, ...]) -> Weights:
     return torch.cat(down), torch.cat(down_bias), torch.cat(up, 1), torch.stack(up_bias).sum(0)
 
 
-def initial_values(num_blocks: int, width: int, hidden: int, generator: torch.Generator) -> Tensor:
+def part_shapes(width: int, hidden: int) -> list[tuple[int, ...]]:
+    """Return the shapes of an adapter's parts in a block of this width."""
+    return [(hidden, width), (hidden,), (width, hidden), (width,)]
+
+
+def initial_values(widths: Sequence[int], hidden: int, generator: torch.Generator) -> Tensor:
     """Draw down-projections Kaiming-uniform with a = sqrt(5); up-projections and biases are zero."""
-    bound = 1 / math.sqrt(width)
     blocks = []
-    for _ in range(num_blocks):
+    for width in widths:
+        bound = 1 / math.sqrt(width)
         down = torch.empty(hidden * width).uniform_(-bound, bound, generator=generator)
         blocks += [down, torch.zeros(hidden + width * hidden + width)]
     return torch.cat(blocks)

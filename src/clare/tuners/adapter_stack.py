@@ -8,12 +8,11 @@ import math
 
 import torch
 import torch.nn.functional as F
-from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
-from clare.backbones.attach import plain_blocks
-from clare.backbones.stages import attended, embed, mlp_update, pooled
-from clare.tuners.adapter import AdapterSettings, initial_values
+from clare.backbones.attach import bare_blocks
+from clare.backbones.families import Model, Step, family_of
+from clare.tuners.adapter import AdapterSettings, initial_values, part_shapes
 
 Weights = tuple[Tensor, ...]
 """Of one block, for all adapters of a chunk: (C, R, D), (C, R), (C, D, R), (C, D)."""
@@ -30,18 +29,19 @@ def chunk_size_for(tokens: Tensor) -> int:
 class AdapterStack(nn.Module):
     """The adapters of all tasks: the last one can be trained, those before it never change again."""
 
-    def __init__(self, vit: VisionTransformer, settings: AdapterSettings) -> None:
+    def __init__(self, model: Model, settings: AdapterSettings) -> None:
         super().__init__()
         self.settings = settings
-        self.num_blocks, self.width = len(plain_blocks(vit)), int(vit.embed_dim)
-        hidden = settings.bottleneck
-        self.shapes = [(hidden, self.width), (hidden,), (self.width, hidden), (self.width,)]
-        num_coordinates = self.num_blocks * sum(math.prod(shape) for shape in self.shapes)
+        bare_blocks(model)
+        self.family = family_of(model)
+        self.widths = self.family.widths(model)
+        self.shapes = [shape for width in self.widths for shape in part_shapes(width, settings.bottleneck)]
+        num_coordinates = sum(map(math.prod, self.shapes))
         self.kept = nn.Parameter(torch.zeros(0, num_coordinates), requires_grad=False)
         # Its own parameter, so that training touches no other row and finds it in the same place in every task.
         self.current = nn.Parameter(torch.zeros(num_coordinates), requires_grad=False)
         # A tuple hides the backbone from the module tree: it belongs to the method, which holds it already.
-        self._vit = (vit,)
+        self._model = (model,)
 
     def __len__(self) -> int:
         """Return how many adapters there are, the current one included."""
@@ -58,7 +58,7 @@ class AdapterStack(nn.Module):
 
     def draw(self, generator: torch.Generator) -> None:
         """Make the current adapter a fresh one, which changes nothing yet."""
-        values = initial_values(self.num_blocks, self.width, self.settings.bottleneck, generator)
+        values = initial_values(self.widths, self.settings.bottleneck, generator)
         self.current.data.copy_(values)
 
     def resize(self, num_adapters: int) -> None:
@@ -67,24 +67,25 @@ class AdapterStack(nn.Module):
 
     def features(self, images: Tensor, adapters: Tensor, chunk_size: int = 0) -> Tensor:
         """Return the features of the backbone with each of the adapters (S, N), shape (B, S, D); 0 chooses chunks."""
-        vit = self._vit[0]
-        first, *others = plain_blocks(vit)
+        x, (first, *others) = self.family.start(self._model[0], images)
         # No adapter has its say before the end of the first block, so all of them share what is before it.
-        tokens = attended(first, embed(vit, images))
-        after = tokens + mlp_update(first, tokens)
-        chunks = torch.split(adapters, chunk_size or chunk_size_for(tokens))
-        parts = [self._chunk(rows, tokens, after, others) for rows in chunks]
+        middle, after = first.halves(x)
+        chunks = torch.split(adapters, chunk_size or chunk_size_for(middle))
+        parts = [self._chunk(rows, middle, after, others) for rows in chunks]
         return torch.cat(parts).transpose(0, 1)
 
-    def _chunk(self, adapters: Tensor, tokens: Tensor, after: Tensor, blocks: list[Block]) -> Tensor:
-        """Return the features (C, B, D) of a chunk, from the tokens that its first branches read and join."""
+    def _chunk(self, adapters: Tensor, middle: Tensor, after: Tensor, steps: list[Step]) -> Tensor:
+        """Return the features (C, B, D) of a chunk, from what its first branches read and join."""
         size = len(adapters)
         first, *others = self.spread(adapters)
-        x = (after + self.branch(first, tokens.expand(size, *tokens.shape))).flatten(0, 1)
-        for block, weights in zip(blocks, others, strict=True):
-            x = attended(block, x)
-            x = x + mlp_update(block, x) + self.branch(weights, x.view(size, -1, *x.shape[1:])).flatten(0, 1)
-        features = pooled(self._vit[0], x)
+        tokens, repeated = self.family.tokens(middle), after.expand(size, *after.shape).flatten(0, 1)
+        x = self.family.joined(repeated, self.branch(first, tokens.expand(size, *tokens.shape)).flatten(0, 1))
+        for step, weights in zip(steps, others, strict=True):
+            middle, after = step.halves(x)
+            tokens = self.family.tokens(middle)
+            x = self.family.joined(after, self.branch(weights, tokens.view(size, -1, *tokens.shape[1:])).flatten(0, 1))
+        model = self._model[0]
+        features = self.family.pooled(model, self.family.normal(model, x, True), True)
         return features.view(size, -1, features.shape[1])
 
     def spread(self, adapters: Tensor) -> list[Weights]:
@@ -92,10 +93,9 @@ class AdapterStack(nn.Module):
         kind = adapters.device.type
         # One cast of all rows, where autocast would make one of every slice.
         values = adapters.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else adapters
-        shapes = self.shapes * self.num_blocks
-        parts = torch.split(values, [math.prod(shape) for shape in shapes], dim=1)
-        views = [part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
-        return [tuple(views[4 * i : 4 * i + 4]) for i in range(self.num_blocks)]
+        parts = torch.split(values, [math.prod(shape) for shape in self.shapes], dim=1)
+        views = [part.view(-1, *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return [tuple(views[4 * i : 4 * i + 4]) for i in range(len(self.widths))]
 
     def branch(self, weights: Weights, x: Tensor) -> Tensor:
         """Return scale * up(dropout(relu(down(x)))) of one block, each adapter on its own tokens (C, B, T, D)."""

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
-from clare.backbones.attach import replace_blocks, restore_blocks
-from clare.backbones.stages import attended, mlp_update
+from clare.backbones.attach import BranchedBlock, replace_blocks, restore_blocks
+from clare.backbones.families import Model
 from clare.settings import Settings
 from clare.steps import Group
+from clare.tuners.limits import one_width, unfit
 from clare.tuners.mixture import newest_mask, uniform
 
 CLOSED = -1e4
@@ -200,48 +200,32 @@ def top_softmax(scores: Tensor, num_kept: int) -> Tensor:
     return scores.softmax(-1)
 
 
-class ExpertizedBlock(nn.Module):
-    """A plain timm block with the experts' output added to the residual stream outside LayerScale and drop-path."""
-
-    def __init__(self, block: Block, experts: "Experts", index: int) -> None:
-        super().__init__()
-        self.block = block
-        self.index = index
-        # A tuple hides the experts from the module tree: they belong to the method, not to the backbone.
-        self._experts = (experts,)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Run attention, then the MLP and the experts side by side on the same residual stream."""
-        experts = self._experts[0]
-        x = attended(self.block, x)
-        update = mlp_update(self.block, x)
-        return x + update + experts.branch(self.index, x) if experts.is_active else x + update
-
-
 class Experts(nn.Module):
     """The experts of all blocks, and how many classes each task has."""
 
     sizes: Tensor
 
-    def __init__(self, vit: VisionTransformer, settings: ExpertSettings, generator: torch.Generator) -> None:
+    def __init__(self, model: Model, settings: ExpertSettings, generator: torch.Generator) -> None:
         super().__init__()
-        width = int(vit.embed_dim)
-        self.layers = nn.ModuleList(ExpertBlock(width, settings) for _ in vit.blocks)
+        width = one_width(model, what := "experts that are chosen by the class token")
+        if getattr(model, "cls_token", None) is None:
+            raise unfit(model, what, "which has no class token")
+        self.layers = nn.ModuleList(ExpertBlock(width, settings) for _ in model.blocks)
         self.register_buffer("sizes", torch.zeros(0, dtype=torch.int64))
         for block in self.blocks:
             block.draw_shared(generator)
         self._logits: list[Tensor] | None = None
         self._task: int | None = None
-        replace_blocks(vit, lambda block, index: ExpertizedBlock(block, self, index))
+        replace_blocks(model, lambda block, index: BranchedBlock(model, block, self, index))
 
     @property
     def blocks(self) -> list[ExpertBlock]:
         """The experts of each block, in order."""
         return list(self.layers)  # type: ignore[arg-type]
 
-    def detach(self, vit: VisionTransformer) -> None:
-        """Take the experts off the ViT, which is then what it was before."""
-        restore_blocks(vit)
+    def detach(self, model: Model) -> None:
+        """Take the experts off the backbone, which is then what it was before."""
+        restore_blocks(model)
 
     def grow(self, num_classes: int, generator: torch.Generator) -> None:
         """Add an expert to each block for a task of so many classes."""

@@ -6,15 +6,16 @@ Shapes: L blocks, P updated parts of the projection, D width, R rank, B images, 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from clare.backbones.attach import bare_parameter, plain_blocks, replace_modules, restore_modules
-from clare.errors import BackboneError, SettingsError
+from clare.backbones.attach import bare_parameter, replace_modules, restore_modules
+from clare.backbones.families import Model, family_of
+from clare.errors import SettingsError
+from clare.tuners.limits import fused_projections, one_width
 
 Part = Literal["q", "k", "v"]
 PARTS: tuple[Part, ...] = ("q", "k", "v")
@@ -47,7 +48,7 @@ class QkvLora(nn.Module):
 
     def __init__(
         self,
-        vit: VisionTransformer,
+        model: Model,
         rank: int,
         parts: tuple[Part, ...],
         shared_down: bool,
@@ -57,7 +58,8 @@ class QkvLora(nn.Module):
         """Take the parts, whether they share one down-projection, if updates stay separate, and what OPLoRA keeps."""
         super().__init__()
         self.is_separate = is_separate
-        num_blocks, width = len(vit.blocks), int(vit.embed_dim)
+        names = fused_projections(model, "low-rank updates of q, k and v")
+        num_blocks, width = len(names), one_width(model, "")
         for name, size in (("rank", rank), ("kept_directions", num_kept)):
             if size > width:
                 raise SettingsError(
@@ -70,16 +72,16 @@ class QkvLora(nn.Module):
         self.up = nn.Parameter(torch.zeros(num_blocks, num_parts, width, rank), requires_grad=False)
         self.num_kept = num_kept
         if num_kept:
-            for name, part in zip(("left", "right"), leading_directions(vit, self.places, num_kept), strict=True):
+            for name, part in zip(("left", "right"), leading_directions(model, self.places, num_kept), strict=True):
                 self.register_buffer(name, part, persistent=False)
         self._updates: tuple[Tensor, ...] = ()
         self._weights: Tensor | None = None
         self._moments: list[Tensor] = []
-        replace_modules(vit, projection_names(vit), lambda part, index: UpdatedProjection(_linear(part), self, index))
+        replace_modules(model, names, lambda part, index: UpdatedProjection(cast(nn.Linear, part), self, index))
 
-    def detach(self, vit: VisionTransformer) -> None:
-        """Take the updates off the ViT, which is then what it was before."""
-        restore_modules(vit, projection_names(vit))
+    def detach(self, model: Model) -> None:
+        """Take the updates off the backbone, which is then what it was before."""
+        restore_modules(model, projection_names(model))
 
     def product(self) -> Tensor:
         """Return the update that the pairs make outside the kept directions, shape (L, P, D, D)."""
@@ -107,11 +109,11 @@ class QkvLora(nn.Module):
             rows[place] = rows[place] + update
         return torch.cat(rows)
 
-    def weights(self, vit: VisionTransformer, updates: Tensor) -> dict[str, Tensor]:
-        """Return the weights of the projections with updates of shape (L, P, D, D), by their names in the bare ViT."""
-        names = [f"{name}.weight" for name in projection_names(vit)]
+    def weights(self, model: Model, updates: Tensor) -> dict[str, Tensor]:
+        """Return the weights of the projections with updates of shape (L, P, D, D) by their names in the bare model."""
+        names = [f"{name}.weight" for name in projection_names(model)]
         with self.active(updates):
-            return {name: self.updated(index, bare_parameter(vit, name)) for index, name in enumerate(names)}
+            return {name: self.updated(index, bare_parameter(model, name)) for index, name in enumerate(names)}
 
     def added(self, index: int, x: Tensor, outputs: Tensor) -> Tensor:
         """Return the outputs of a projection and the updates' products with its inputs, whose rounding is their own."""
@@ -137,27 +139,17 @@ class QkvLora(nn.Module):
             self._moments.append(second_moment(x, self._weights))
 
 
-def projection_names(vit: VisionTransformer) -> list[str]:
+def projection_names(model: Model) -> list[str]:
     """Return the names of the fused projections of all blocks."""
-    return [f"blocks.{index}.attn.qkv" for index, _ in enumerate(plain_blocks(vit))]
+    return [f"{name}.attn.qkv" for name in family_of(model).block_names(model)]
 
 
-def leading_directions(vit: VisionTransformer, places: Sequence[int], num_kept: int) -> tuple[Tensor, Tensor]:
+def leading_directions(model: Model, places: Sequence[int], num_kept: int) -> tuple[Tensor, Tensor]:
     """Return the leading singular vectors of parts of all projections, both of shape (L, P, D, so many)."""
-    weights = [bare_parameter(vit, f"{name}.weight").detach().chunk(3) for name in projection_names(vit)]
+    weights = [bare_parameter(model, f"{name}.weight").detach().chunk(3) for name in projection_names(model)]
     parts = torch.stack([torch.stack([parts[place] for place in places]) for parts in weights])
     left, _, right = torch.linalg.svd(parts.double())
     return left[..., :num_kept].to(parts), right[..., :num_kept, :].mT.to(parts)
-
-
-def _linear(module: nn.Module) -> nn.Linear:
-    """Return a projection that is one linear layer, or say what it is instead."""
-    if not isinstance(module, nn.Linear):
-        raise BackboneError(
-            f"the backbone's projection to q, k and v is a {type(module).__name__}, which an update cannot join; "
-            "choose a ViT where it is one linear layer"
-        )
-    return module
 
 
 def second_moment(x_BND: Tensor, weights_B: Tensor) -> Tensor:

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
-from clare.backbones.attach import replace_blocks, restore_blocks
-from clare.backbones.stages import attended, mlp_update
+from clare.backbones.attach import BranchedBlock, replace_blocks, restore_blocks
+from clare.backbones.families import Model, family_of
 from clare.settings import Settings
 from clare.steps import Group
 
@@ -27,24 +26,6 @@ class MixtureSettings(Settings):
 
     bottleneck: int = Field(16, ge=1, le=4096, description="Width of an adapter's hidden layer.")
     descriptor: int = Field(128, ge=1, le=65_536, description="Width of a descriptor's hidden layer.")
-
-
-class MixedBlock(nn.Module):
-    """A plain timm block with the mixture's output added to the residual stream outside LayerScale and drop-path."""
-
-    def __init__(self, block: Block, mixture: "Mixture", index: int) -> None:
-        super().__init__()
-        self.block = block
-        self.index = index
-        # A tuple hides the mixture from the module tree: it belongs to the method, not to the backbone.
-        self._mixture = (mixture,)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Run attention, then the MLP and the adapters side by side on the same residual stream."""
-        mixture = self._mixture[0]
-        x = attended(self.block, x)
-        update = mlp_update(self.block, x)
-        return x + update + mixture.branch(self.index, x) if mixture.is_active else x + update
 
 
 class BlockAdapters(nn.Module):
@@ -190,16 +171,17 @@ class Mixture(nn.Module):
     """One adapter in each block from the start; the last blocks can get more."""
 
     def __init__(
-        self, vit: VisionTransformer, settings: MixtureSettings, num_expandable: int, generator: torch.Generator
+        self, model: Model, settings: MixtureSettings, num_expandable: int, generator: torch.Generator
     ) -> None:
         super().__init__()
-        width, num_fixed = int(vit.embed_dim), len(vit.blocks) - num_expandable
-        self.fixed = nn.ModuleList(BlockAdapters(width, settings) for _ in range(num_fixed))
-        self.expandable = nn.ModuleList(RoutedAdapters(width, settings) for _ in range(num_expandable))
+        widths = family_of(model).widths(model)
+        num_fixed = len(widths) - num_expandable
+        self.fixed = nn.ModuleList(BlockAdapters(width, settings) for width in widths[:num_fixed])
+        self.expandable = nn.ModuleList(RoutedAdapters(width, settings) for width in widths[num_fixed:])
         for adapters in self.adapters:
             adapters.grow(generator)
         self._means: list[Tensor] | None = None
-        replace_blocks(vit, lambda block, index: MixedBlock(block, self, index))
+        replace_blocks(model, lambda block, index: BranchedBlock(model, block, self, index))
 
     @property
     def adapters(self) -> list[BlockAdapters]:
@@ -221,9 +203,9 @@ class Mixture(nn.Module):
         for adapters, count in zip(self.routed, counts, strict=True):
             adapters.resize(count)
 
-    def detach(self, vit: VisionTransformer) -> None:
-        """Take the adapters off the ViT, which is then what it was before."""
-        restore_blocks(vit)
+    def detach(self, model: Model) -> None:
+        """Take the adapters off the backbone, which is then what it was before."""
+        restore_blocks(model)
 
     @property
     def is_active(self) -> bool:

@@ -8,27 +8,28 @@ from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
-from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
 from clare.backbones.attach import replace_blocks, restore_blocks
+from clare.backbones.families import Model, family_of
+from clare.tuners.limits import one_width
 from clare.tuners.mixture import uniform
 from clare.tuners.tuner import Tuner
 
 
 class MappedBlock(nn.Module):
-    """A plain timm block whose output goes through the maps while they are switched on."""
+    """A timm block whose output goes through the maps while they are switched on."""
 
-    def __init__(self, block: Block, maps: "NoiseMaps", index: int) -> None:
+    def __init__(self, block: nn.Module, maps: "NoiseMaps", index: int) -> None:
         super().__init__()
         self.block = block
         self.index = index
         # A tuple hides the maps from the module tree: they belong to the method, not to the backbone.
         self._maps = (maps,)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, **context: Tensor) -> Tensor:
         """Run the block, and add what the maps make of its output."""
-        return self._maps[0].added(self.index, self.block(x))
+        return self._maps[0].added(self.index, self.block(x, **context))
 
 
 class NoiseMaps(Tuner):
@@ -39,9 +40,9 @@ class NoiseMaps(Tuner):
     kept: nn.Parameter
     shares: nn.Parameter
 
-    def __init__(self, vit: VisionTransformer, hidden: int, generator: torch.Generator) -> None:
+    def __init__(self, model: Model, hidden: int, generator: torch.Generator) -> None:
         super().__init__()
-        num_blocks, width = len(vit.blocks), int(vit.embed_dim)
+        num_blocks, width = len(family_of(model).block_names(model)), one_width(model, "maps after every block")
         self.linear = nn.Parameter(torch.zeros(num_blocks, width, width + 1), requires_grad=False)
         self.register_buffer("down", uniform((num_blocks, hidden, width), hidden, generator))
         self.register_buffer("up", uniform((num_blocks, width, hidden), width, generator))
@@ -49,7 +50,7 @@ class NoiseMaps(Tuner):
         self.current = nn.Parameter(torch.zeros(2, num_blocks, hidden, hidden + 1), requires_grad=False)
         self.resize(1)
         self._mixed: tuple[Tensor, ...] = ()
-        replace_blocks(vit, lambda block, index: MappedBlock(block, self, index))
+        replace_blocks(model, lambda block, index: MappedBlock(block, self, index))
 
     def begin(self, shares_T: Tensor) -> None:
         """Give a task maps of zeros and the last share of the mixture; the maps of the task before are kept."""
@@ -82,6 +83,6 @@ class NoiseMaps(Tuner):
         hidden = F.linear(F.linear(x_BND, self.down[index]), mixed[:, :-1], mixed[:, -1])
         return x_BND + F.linear(x_BND, linear[:, :-1], linear[:, -1]) + F.linear(hidden, self.up[index])
 
-    def detach(self, vit: VisionTransformer) -> None:
+    def detach(self, model: Model) -> None:
         """Put the bare blocks back."""
-        restore_blocks(vit)
+        restore_blocks(model)

@@ -10,11 +10,12 @@ from typing import cast
 import torch
 import torch.nn.functional as F
 from timm.layers.attention import Attention
-from timm.models.vision_transformer import Block, VisionTransformer
+from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
-from clare.backbones.attach import plain_blocks, replace_blocks, restore_blocks
-from clare.errors import BackboneError
+from clare.backbones.attach import bare_blocks, replace_blocks, restore_blocks
+from clare.backbones.families import Model
+from clare.tuners.limits import unfit
 
 Prefix = tuple[Tensor, Tensor]
 """Keys and values, each of shape (B, P, H * E)."""
@@ -72,19 +73,15 @@ class PrefixedBlock(nn.Module):
 class PrefixTuner:
     """Prefixes for the first blocks of a ViT; it owns no values, and without any the backbone is as it was."""
 
-    def __init__(self, vit: VisionTransformer) -> None:
-        blocks = plain_blocks(vit)
-        for index, block in enumerate(blocks):
-            if type(block.attn) is not Attention:
-                raise BackboneError(
-                    f"the attention of block {index} is a {type(block.attn).__name__}, which a prefix cannot join; "
-                    "choose a ViT with timm's plain Attention"
-                )
-        self.vit = vit
-        self.width = cast(nn.Linear, blocks[0].attn.qkv).out_features // 3
+    def __init__(self, model: Model) -> None:
+        blocks = bare_blocks(model)
+        if not all(type(block) is Block and type(block.attn) is Attention for block in blocks):
+            raise unfit(model, "prefixes of attention", "whose blocks are not timm's plain Block with plain Attention")
+        self.model = model
+        self.width = cast(nn.Linear, blocks[0].get_submodule("attn.qkv")).out_features // 3
         """How many numbers a key of all heads together has."""
         self.prefixes: dict[int, Prefix] = {}
-        replace_blocks(vit, lambda block, index: PrefixedBlock(block, self, index))
+        replace_blocks(model, lambda block, index: PrefixedBlock(cast(Block, block), self, index))
 
     @contextmanager
     def joined(self, prefixes: Sequence[Prefix]) -> Iterator[None]:
@@ -97,4 +94,4 @@ class PrefixTuner:
 
     def detach(self) -> None:
         """Take the prefixes out of the backbone, which is then what it was before."""
-        restore_blocks(self.vit)
+        restore_blocks(self.model)

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from clare.backbones.attach import plain_blocks, replace_modules, restore_modules
+from clare.backbones.attach import replace_modules, restore_modules
+from clare.backbones.families import Model, family_of
+from clare.tuners.limits import fused_projections, one_width, unfit
 from clare.tuners.tuner import Tuner
 
 SPREAD = 0.02
@@ -37,18 +38,22 @@ class ScaledModule(nn.Module):
 class ScaleShift(Tuner):
     """All scales, then all shifts, as one flat parameter of 2W numbers."""
 
-    def __init__(self, vit: VisionTransformer, generator: torch.Generator) -> None:
+    def __init__(self, model: Model, generator: torch.Generator) -> None:
         super().__init__()
-        plain_blocks(vit)
-        self.names = places(vit)
+        what = "scales and shifts of all layers"
+        fused_projections(model, what)
+        width = one_width(model, what)
+        self.names = places(model)
+        if missing := set(self.names) - dict(model.named_modules()).keys():
+            raise unfit(model, what, f"which has no '{min(missing)}'")
         self.widths: list[int] = []
         self._weights: list[tuple[Tensor, Tensor]] = []
 
         def wrap(module: nn.Module, index: int) -> nn.Module:
-            self.widths.append(module.out_features if isinstance(module, nn.Linear) else int(vit.embed_dim))
+            self.widths.append(module.out_features if isinstance(module, nn.Linear) else width)
             return ScaledModule(module, self, index)
 
-        replace_modules(vit, self.names, wrap)
+        replace_modules(model, self.names, wrap)
         noise = SPREAD * torch.randn(2, sum(self.widths), generator=generator)
         noise[0] += 1
         self.values = nn.Parameter(noise.flatten(), requires_grad=False)
@@ -70,14 +75,14 @@ class ScaleShift(Tuner):
         scale, shift = self._weights[index]
         return (x * scale + shift).to(x.dtype)
 
-    def detach(self, vit: VisionTransformer) -> None:
+    def detach(self, model: Model) -> None:
         """Put the bare modules back."""
-        restore_modules(vit, self.names)
+        restore_modules(model, self.names)
 
 
-def places(vit: VisionTransformer) -> list[str]:
+def places(model: Model) -> list[str]:
     """Return the modules whose outputs are scaled: the patch embedding, six in every block, and the last norm."""
     parts = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
-    blocks = [f"blocks.{index}.{part}" for index in range(len(vit.blocks)) for part in parts]
+    blocks = [f"{name}.{part}" for name in family_of(model).block_names(model) for part in parts]
     # The last module of the patch embedding, since other code reads the image size off the embedding itself.
     return ["patch_embed.norm", *blocks, "norm"]

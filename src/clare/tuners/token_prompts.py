@@ -8,40 +8,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
 from clare.backbones.attach import replace_blocks, restore_blocks
+from clare.backbones.families import Model
+from clare.tuners.limits import require_token_room
 from clare.tuners.tuner import Tuner
 
 
 class PromptedBlock(nn.Module):
-    """A plain timm block that sees prompts after the image's tokens while the tuner is switched on."""
+    """A timm block that sees prompts after the image's tokens while the tuner is switched on."""
 
-    def __init__(self, block: Block, tuner: "TokenPrompts", index: int) -> None:
+    def __init__(self, block: nn.Module, tuner: "TokenPrompts", index: int) -> None:
         super().__init__()
         self.block = block
         self.index = index
         # A tuple hides the tuner from the module tree: it belongs to the method, not to the backbone.
         self._tuner = (tuner,)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, **context: Tensor) -> Tensor:
         """Append the prompts that enter here, run the block, and drop those that leave."""
         tuner = self._tuner[0]
-        outputs: Tensor = self.block(tuner.entered(self.index, x))
+        outputs: Tensor = self.block(tuner.entered(self.index, x), **context)
         return tuner.left(self.index, outputs)
 
 
 class TokenPrompts(Tuner):
     """Prompts without position embedding, zero at the start: (L, P, D) for L blocks when deep, (1, P, D) otherwise."""
 
-    def __init__(self, vit: VisionTransformer, num_prompts: int, deep: bool) -> None:
+    def __init__(self, model: Model, num_prompts: int, deep: bool) -> None:
         super().__init__()
-        self.num_prompts, self.deep, self.num_blocks = num_prompts, deep, len(vit.blocks)
+        width = require_token_room(model, "token prompts")
+        self.num_prompts, self.deep, self.num_blocks = num_prompts, deep, len(model.blocks)
         self.is_active = False
-        shape = (self.num_blocks if deep else 1, num_prompts, int(vit.embed_dim))
+        shape = (self.num_blocks if deep else 1, num_prompts, width)
         self.values = nn.Parameter(torch.zeros(shape), requires_grad=False)
-        replace_blocks(vit, lambda block, index: PromptedBlock(block, self, index))
+        replace_blocks(model, lambda block, index: PromptedBlock(block, self, index))
 
     @contextmanager
     def spread(self) -> Iterator[None]:
@@ -65,6 +67,6 @@ class TokenPrompts(Tuner):
             return x_BTD
         return x_BTD[:, : -self.num_prompts]
 
-    def detach(self, vit: VisionTransformer) -> None:
+    def detach(self, model: Model) -> None:
         """Put the bare blocks back."""
-        restore_blocks(vit)
+        restore_blocks(model)

@@ -4,9 +4,9 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from clare.backbones.families import Model
 from clare.backbones.vit import Backbone
 from clare.heads.trained import TrainedSettings
 from clare.methods._shared.recipe import RecipeMethod, SgdSettings
@@ -48,15 +48,15 @@ class FirstTaskSettings(SgdSettings, ReadingSettings):
     epochs: int = Field(20, ge=1, le=10_000, description="Epochs of tuning on the first task.")
 
 
-def make_tuner(vit: VisionTransformer, settings: FirstTaskSettings, generator: torch.Generator) -> Tuner | None:
+def make_tuner(model: Model, settings: FirstTaskSettings, generator: torch.Generator) -> Tuner | None:
     """Attach the tuner that the settings name."""
     if settings.tuner == "adapter":
-        return FlatAdapter(vit, settings.adapter, generator, keeps_initial=False)
+        return FlatAdapter(model, settings.adapter, generator, keeps_initial=False)
     if settings.tuner == "ssf":
-        return ScaleShift(vit, generator)
+        return ScaleShift(model, generator)
     if settings.tuner == "none":
         return None
-    return TokenPrompts(vit, settings.num_prompts, deep=settings.tuner == "vpt-deep")
+    return TokenPrompts(model, settings.num_prompts, deep=settings.tuner == "vpt-deep")
 
 
 class FirstTaskMethod(RecipeMethod, CachesFeatures):

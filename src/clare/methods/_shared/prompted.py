@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from clare.backbones.families import Model, family_of
 from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
 from clare.heads.kinds import AnyHead
@@ -216,9 +216,8 @@ def vote(chosen_BT: Tensor, num_slots: int) -> Tensor:
     return winners.expand_as(chosen_BT)
 
 
-def require_blocks(vit: VisionTransformer, num_blocks: int, settings: str) -> None:
+def require_blocks(model: Model, num_blocks: int, settings: str) -> None:
     """Refuse prefixes for more blocks than the backbone has."""
-    if num_blocks > len(vit.blocks):
-        raise SettingsError(
-            f"{settings} asks for {num_blocks} blocks, but the backbone has {len(vit.blocks)}; lower it"
-        )
+    num_there = len(family_of(model).widths(model))
+    if num_blocks > num_there:
+        raise SettingsError(f"{settings} asks for {num_blocks} blocks, but the backbone has {num_there}; lower it")
