@@ -148,10 +148,18 @@ def test_a_server_ends_although_its_work_does_not(start_python: Start, folder: P
 
 
 @pytest.mark.slow
-def test_a_server_ends_although_what_it_leaves_is_cleared_away_slowly(folder: Path) -> None:
+@pytest.mark.parametrize("is_in_background", [False, True])
+def test_a_server_ends_although_what_it_leaves_is_cleared_away_slowly(folder: Path, is_in_background: bool) -> None:
     # No fork, since those end without clearing anything away.
     command = [sys.executable, endless_server.__file__, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # As shells start what runs in the background.
+        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if is_in_background else None,
+    ) as server:
         assert server.stdout is not None
         address = re.search(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
         assert address is not None

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -133,6 +134,7 @@ class Server(uvicorn.Server):
             )
         )
         self.clear_up = clear_up
+        self.was_told_to_end = False
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until told to end, without logging the same again and again."""
@@ -141,16 +143,18 @@ class Server(uvicorn.Server):
         for handler, not_again in filters.items():
             handler.addFilter(not_again)
         try:
-            super().run(sockets)
-        except KeyboardInterrupt:
-            # What the interpreter would still clear away can take seconds, and no thread could end it by then.
-            self._end_now()
+            with suppress(KeyboardInterrupt):
+                super().run(sockets)
+            if self.was_told_to_end:
+                # What the interpreter would still clear away can take seconds, and no thread could end it by then.
+                self._end_now()
         finally:
             for handler, not_again in filters.items():
                 handler.removeFilter(not_again)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to end, and see to it that the end comes."""
+        self.was_told_to_end = True
         timer = threading.Timer(SECONDS_TO_END, self._end_now)
         timer.daemon = True
         timer.start()
