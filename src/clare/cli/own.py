@@ -61,8 +61,7 @@ def learn(
     mode: Mode = "quick" if quick else "update" if update else "learn"
     creation = {"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep}
     source = find_source(pictures)
-    to_check = source if {"val", "test"} <= source.parts.keys() else None
-    to_check = to_check if check is None else find_source(check)
+    to_check = find_source(check) if check else source if {"val", "test"} <= source.parts.keys() else None
     bar = Bar(console)
     with bar.progress:
         taught = open_or_make(bar, model, mode, creation, device)

@@ -105,7 +105,7 @@ Sink = TensorBoardSink | WandbSink
 """Where scalars go: once it is made it is ready for those of a run, or for the rest of them."""
 
 
-class Scalars(Silence, ExitStack):
+class Scalars(ExitStack, Silence):
     """A listener that hands over loss and rate of every epoch and the figures of every task, each once."""
 
     def __init__(self, sink_of: Callable[..., Sink], name: str, experiment: Experiment, folder: Path) -> None:
@@ -175,7 +175,7 @@ class Scalars(Silence, ExitStack):
 def together(listeners: Sequence[Listener]) -> Listener:
     """Return several listeners as one, of which each is told everything."""
     one = Silence()
-    for name in (name for name in vars(Silence) if not name.startswith("_")):
+    for name in (name for name in vars(Listener) if not name.startswith("_")):
         setattr(one, name, partial(_tell, [getattr(each, name) for each in listeners]))
     return one
 

@@ -110,7 +110,7 @@ class TimeRemainingColumn(RichTimeRemainingColumn):
         return Text(f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}", style="progress.remaining")
 
 
-class ProgressBars(Silence, Drawn):
+class ProgressBars(Drawn, Silence):
     """A listener that draws four bars, one inside the other, or prints where the run stands."""
 
     def __init__(self, console: Console, title: str, clock: Callable[[], float] = time.monotonic) -> None:
