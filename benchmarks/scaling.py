@@ -148,7 +148,7 @@ class Run:
         self.method.head.reserve(conditions.classes_per_task)
         self.folder = RunFolder(folder, writes=True)
         self.folder.begin({}, {})
-        self.folder.commit_record()
+        self.folder.commit()
 
     def task(self, index: int) -> dict[str, float]:
         """Learn a task, evaluate and commit it, and return the seconds of each; `learn` is without the alignment."""

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from clare.report.provenance import reproduce_command
 from torch import Tensor
 
 from clare.backbones.vit import load_backbone
 from clare.data.stream import make_stream
 from clare.engine.context import Context, Silence
-from clare.engine.passes import run_collect
+from clare.engine.passes import run_sweep
 from clare.engine.run import load_data, make_transforms, start_ranks
 from clare.engine.train import Place
 from clare.errors import RunError
@@ -29,7 +28,7 @@ from clare.methods.dualprompt import DualPrompt
 from clare.methods.l2p import L2p
 from clare.model.folder import load_model
 from clare.presets.schema import Experiment
-from clare.report.record import RunRecord, read_run
+from clare.report.record import RunRecord, read_run, reproduce_command
 from clare.steps import Collect
 
 WHAT = (
@@ -77,7 +76,7 @@ def measure(run: RunRecord) -> dict[str, Any]:
     prepare(fresh, len(stream.tasks), max(len(task.classes) for task in stream.tasks))
     method.to(ranks.device).eval()
     fresh.to(ranks.device)
-    queries = run_collect(context, method, Collect("queries", method.queries), stream.test, Place(0, 0))
+    queries = run_sweep(context, method, Collect("queries", method.queries), stream.test, Place(0, 0))["values"]
     tasks = stream.task_of_class.to(ranks.device)[queries["labels"].to(ranks.device)]
     assert isinstance(fresh, L2p | DualPrompt)
     return {

@@ -36,8 +36,9 @@ SIDE = 32
 TOKENS = {"embed_dim": 24, "depth": 2, "num_heads": 2, "patch_size": 8}
 WINDOWS = {"embed_dim": 12, "depths": (1, 1, 2), "num_heads": (1, 2, 2), "window_size": 4}
 MAPS = {"dims": (8, 12, 16, 24), "depths": (1, 1, 2, 1)}
-LORA, PREFIXES, PROMPTS = {"inflora", "loda", "sdlora"}, {"coda-prompt", "dualprompt"}, {"l2p"}
+LORA, PREFIXES, PROMPTS = {"inflora", "loda", "macil", "sdlora"}, {"coda-prompt", "dualprompt"}, {"l2p"}
 NO_CLASS = {"care"}
+STAGES = NO_CLASS | LORA | PREFIXES | PROMPTS | {"min"}
 NOTHING: set[str] = set()
 TABLE: dict[str, tuple[dict[str, Any], set[str]]] = {
     "vit_tiny_patch16_224": (TOKENS, NOTHING),
@@ -64,11 +65,11 @@ TABLE: dict[str, tuple[dict[str, Any], set[str]]] = {
     "vit_small_patch16_rope_mixed_224": (TOKENS, PREFIXES | PROMPTS),
     "beit_base_patch16_224": (TOKENS, LORA | PREFIXES | PROMPTS),
     "beitv2_base_patch16_224": (TOKENS, LORA | PREFIXES | PROMPTS),
-    "swin_tiny_patch4_window7_224": (WINDOWS, NO_CLASS | LORA | PREFIXES | PROMPTS),
-    "swinv2_tiny_window8_256": (WINDOWS, NO_CLASS | LORA | PREFIXES | PROMPTS),
-    "convnext_tiny": (MAPS, NO_CLASS | LORA | PREFIXES | PROMPTS),
-    "convnext_tiny_hnf": (MAPS, NO_CLASS | LORA | PREFIXES | PROMPTS),
-    "convnextv2_atto": (MAPS, NO_CLASS | LORA | PREFIXES | PROMPTS),
+    "swin_tiny_patch4_window7_224": (WINDOWS, STAGES),
+    "swinv2_tiny_window8_256": (WINDOWS, STAGES),
+    "convnext_tiny": (MAPS, STAGES),
+    "convnext_tiny_hnf": (MAPS, STAGES),
+    "convnextv2_atto": (MAPS, STAGES),
 }
 """Sizes that make each of them small, and the methods that do not work with it."""
 EXPORTED_FAST = ("vit_small_patch16_dinov3", "convnext_tiny")

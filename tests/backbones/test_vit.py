@@ -28,7 +28,7 @@ def load_file_settings(path: Path, **sizes: int) -> BackboneSettings:
 
 
 def test_a_model_that_is_no_vit_is_refused() -> None:
-    with pytest.raises(BackboneError, match=r"is a ResNet, not a model .* the nearest that works is convnext_nano"):
+    with pytest.raises(BackboneError, match=r"is a ResNet, not a model .* the nearest that works is convnext_atto"):
         load_backbone(BackboneSettings(name="resnet18", weights="random"))
     with pytest.raises(BackboneError, match="is a Linear"):
         freeze(torch.nn.Linear(2, 2), None)

@@ -12,7 +12,6 @@ from own_worlds import drawings, write_pictures
 from typer.testing import CliRunner
 
 from clare.classifier.classifier import Classifier, load
-from clare.cli import learn as learn_module
 from clare.cli.main import app, main
 from clare.errors import ModelError, RunError, SettingsError
 from clare.export import export as export_module
@@ -115,7 +114,7 @@ def test_what_the_system_refuses_is_one_sentence(
     def refuse(*values: object, **named: object) -> None:
         raise OSError(code, os.strerror(code), "somewhere")
 
-    monkeypatch.setattr(learn_module, "count_pictures", refuse)
+    monkeypatch.setattr("clare.classifier.sources.find_source", refuse)
     sentence = fails("learn", tmp_path / "model", tmp_path)
     assert sentence == f"somewhere: {os.strerror(code)}; make room or make it accessible, and run again"
 

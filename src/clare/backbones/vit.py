@@ -100,10 +100,10 @@ def create(settings: BackboneSettings, drop_path: float = 0.0) -> Model:
     sizes: dict[str, Any] = {**settings.architecture, **({"drop_path_rate": drop_path} if drop_path else {})}
     check_name(name)
     fetch = name != EMBEDDED and settings.weights == "pretrained"
-    check_reach(settings)
     if name != EMBEDDED and (fetch or settings.image_size is not None):
         # Before weights are asked for.
         check_model(outline(name))
+    check_reach(settings)
     if settings.image_size is not None and (name == EMBEDDED or family_of(outline(name)).sizes_by_name):
         sizes["img_size"] = settings.image_size
     try:
