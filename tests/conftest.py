@@ -46,7 +46,7 @@ def _one_thread() -> Iterator[None]:
 def _drawings_are_read_once() -> Iterator[None]:
     """Unpack the embedded drawings once for all runs of this process, which is a quarter of the time of a tiny run."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sources, "_load_drawings", lru_cache(maxsize=8)(sources._load_drawings))
+        monkeypatch.setattr(sources, "read_drawings", lru_cache(maxsize=8)(sources.read_drawings))
         yield
 
 

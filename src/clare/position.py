@@ -10,7 +10,7 @@ from clare.errors import RunError
 from clare.files import RESTORE
 from clare.plain import short
 from clare.record import TaskEvent, events_in
-from clare.sealed import SEAL, digest_of, read_bytes, read_object, seal
+from clare.sealed import SEAL, digest_of, read_bytes, read_object
 
 PRESET, ENVIRONMENT, RECORD = "preset.json", "environment.json", "record.jsonl"
 POSITION = "checkpoint/position.json"
@@ -69,11 +69,6 @@ def checkpoint_files(position: OldPosition) -> list[str]:
     epoch = position.epoch
     names = [position.learner, *position.steps, epoch.file if epoch else None]
     return [name for name in names if name]
-
-
-def sealed_position(position: Position) -> dict[str, Any]:
-    """Return a position as the file holds it."""
-    return seal(position.model_dump())
 
 
 def read_position(folder: Path) -> Position:

@@ -188,18 +188,14 @@ def _joined(kind: type[Settings], problems: list[ErrorDetails]) -> ErrorDetails:
     """Return the first problem; where a value is none of the kinds that a field takes, with what each of them says."""
     first = problems[0]
     path = list(first["loc"][:-1])
-    field = _field(kind, [str(part) for part in path])
+    names = [str(part) for part in path]
+    fields = [owner.model_fields.get(names[-1]) for owner in _owners(kind, names[:-1])] if names else []
+    field = next(filter(None, fields), None)
     if field is None or settings_of(field):
         return first
     said = [problem["msg"] for problem in problems if list(problem["loc"][:-1]) == path]
     others = [message.removeprefix("Input should be ") for message in said[1:]]
     return {**first, "loc": tuple(path), "msg": ", or ".join(dict.fromkeys([said[0], *others]))}
-
-
-def _field(kind: type[Settings], path: list[str]) -> FieldInfo | None:
-    """Follow a path of field names to the field that it ends with."""
-    owners = _owners(kind, path[:-1]) if path else []
-    return next((owner.model_fields[path[-1]] for owner in owners if path[-1] in owner.model_fields), None)
 
 
 def _owners(kind: type[Settings], path: list[str]) -> list[type[Settings]]:

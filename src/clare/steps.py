@@ -1,6 +1,6 @@
 """What a method asks the engine to do: training, sweeps over the data, computations, notices."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -229,8 +229,13 @@ def found_in(step: Pass | Collect, features: Tensor, labels: Tensor) -> Result:
     """Return what a sweep over images with these features would find."""
     if isinstance(step, Collect):
         return {"values": step.function(features), "labels": labels}
+    parts = zip(torch.split(features, NUM_ROWS), torch.split(labels, NUM_ROWS), strict=True)
+    return added_up(step.statistic(rows, named, torch.ones_like(named)) for rows, named in parts)
+
+
+def added_up(parts: Iterable[Result]) -> Result:
+    """Return the sums of what batches gave under the same names."""
     sums: Result = {}
-    for rows, named in zip(torch.split(features, NUM_ROWS), torch.split(labels, NUM_ROWS), strict=True):
-        for name, part in step.statistic(rows, named, torch.ones_like(named)).items():
-            sums[name] = sums[name] + part if name in sums else part
+    for name, part in (pair for each in parts for pair in each.items()):
+        sums[name] = sums[name] + part if name in sums else part
     return sums

@@ -181,7 +181,7 @@ def test_two_tasks_of_clare_keep_every_frozen_bit(name: str) -> None:
     for task in stream.tasks:
         learn_task(context, method, task)
         claims.append((~method.ledger.free, method.adapter.values.clone()))
-        after = {key.replace(".block.", "."): value for key, value in backbone.vit.state_dict().items()}
+        after = {key.replace(".inner.", "."): value for key, value in backbone.vit.state_dict().items()}
         assert after.keys() == before.keys()
         assert all(torch.equal(after[key], value) for key, value in before.items())
     (first, kept), (both, values_now) = claims

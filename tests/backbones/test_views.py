@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clare.backbones.views import enlarged_middle, views_of
+from clare.backbones.features import enlarged_middle, views_of
 from clare.backbones.vit import Backbone
 from clare.errors import SettingsError
 from clare.methods.base import METHODS, Method, passes_per_image

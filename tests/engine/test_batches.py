@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clare.engine.batches import batches
+from clare.engine.images import batches
 
 
 @settings(deadline=None, max_examples=150)

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from clare.engine.context import Silence
-from clare.engine.memory import peak_memory, reset_peak_memory
-from clare.engine.run import run_experiment
+from clare.engine.run import peak_memory, reset_peak_memory, run_experiment
 from clare.presets.load import make_experiment
 from clare.report.record import read_run
 

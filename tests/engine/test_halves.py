@@ -8,11 +8,10 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from clare.engine.halves import Halves
 from clare.engine.optim import rate_at
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
-from clare.engine.step import TrainStep
+from clare.engine.step import Halves, TrainStep
 from clare.heads.alignment import margin_logits
 from clare.steps import Agreement, Group, Phase, Sgd
 

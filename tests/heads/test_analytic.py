@@ -2,7 +2,7 @@
 
 import torch
 
-from clare.heads.analytic import AnalyticSettings
+from clare.methods.min import AnalyticSettings
 
 
 def test_a_regression_by_hand() -> None:

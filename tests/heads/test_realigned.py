@@ -12,7 +12,8 @@ from clare.engine.optim import rate_at
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.engine.step import TrainStep
-from clare.heads.realigned import FadedFeatures, RealignedHead, RealignedSettings
+from clare.heads.aligned import GaussianFeatures
+from clare.heads.realigned import RealignedHead, RealignedSettings
 from clare.heads.statistics import class_sums
 from clare.methods.slca import SLCA_HEAD
 from clare.steps import Phase
@@ -55,7 +56,7 @@ def made(settings: RealignedSettings, golden: dict[str, Tensor]) -> Phase:
 def test_rows_are_trained_again_as_recorded(name: str, settings: RealignedSettings) -> None:
     golden = load_file(FOLDER / f"{name}.safetensors")
     phase = made(settings, golden)
-    assert isinstance(phase.data, FadedFeatures)
+    assert isinstance(phase.data, GaussianFeatures)
     torch.testing.assert_close(phase.data.means, golden["given_means"], rtol=0, atol=1e-5)
     step = TrainStep(Ranks(EngineSettings(device="cpu")), phase)
     phase.groups[0].parameter.requires_grad_(True)
@@ -85,7 +86,7 @@ def test_rows_as_trained_come_back_before_the_next_task_where_asked() -> None:
 
 def test_features_of_older_classes_fade_when_drawn_and_count_for_more_in_logits() -> None:
     ages = torch.tensor([0, 1, 5])
-    drawn = FadedFeatures(torch.ones(3, 2), torch.zeros(3, 2, 2), 1000, ages, 0.02)
+    drawn = GaussianFeatures(torch.ones(3, 2), torch.zeros(3, 2, 2), 1000, ages, 0.02)
     drawn.begin_epoch(torch.Generator().manual_seed(0))
     means = drawn.features.view(3, 1000, 2).mean((1, 2))
     torch.testing.assert_close(means, torch.tensor([1, 0.980392, 0.909091]), rtol=0, atol=2e-3)

@@ -9,7 +9,8 @@ from clare.engine.optim import rate_at
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.engine.step import TrainStep
-from clare.heads.realigned import FadedFeatures, RealignedSettings
+from clare.heads.aligned import GaussianFeatures
+from clare.heads.realigned import RealignedSettings
 from clare.steps import Phase
 
 
@@ -31,7 +32,7 @@ def realigned(settings: RealignedSettings, golden: dict[str, Tensor], start: str
             assert first == 0
         head.rows.data.copy_(rows[: first + 2])
     assert isinstance(step, Phase)
-    assert isinstance(step.data, FadedFeatures)
+    assert isinstance(step.data, GaussianFeatures)
     torch.testing.assert_close(step.data.means, golden["given_means"].float(), rtol=0, atol=1e-5)
     run, size = TrainStep(Ranks(EngineSettings(device="cpu")), step), settings.align_samples
     head.rows.requires_grad_(True)

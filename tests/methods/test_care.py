@@ -54,14 +54,14 @@ def test_the_shared_adapter_stays_or_almost(
     learn(context(), method, tasks[:1])
     block = method.experts.blocks[0]
     shared = [parameter.clone() for parameter in block.shared()]
-    first = [block.get(name)[0].clone() for name in ADAPTER]
+    first = [block.get_parameter(name)[0].clone() for name in ADAPTER]
     learn(context(), method, tasks[1:2])
     moved = max(float((now - before).abs().max()) for now, before in zip(block.shared(), shared, strict=True))
     assert (moved > 0) == as_published
     assert moved < 0.05
     for name, before in zip(ADAPTER, first, strict=True):
-        assert torch.equal(block.get(name)[0].data, before)
-        assert not torch.equal(block.get(name)[1].data, before)
+        assert torch.equal(block.get_parameter(name)[0].data, before)
+        assert not torch.equal(block.get_parameter(name)[1].data, before)
 
 
 def test_an_image_is_asked_about_every_task_or_once(

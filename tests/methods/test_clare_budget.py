@@ -11,8 +11,8 @@ from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.methods._shared import need
+from clare.methods._shared.need import PARTS
 from clare.settings import idle
-from clare.sparse.need import PARTS
 from clare.sparse.select import budget_of, select_top
 from clare.steps import Pass
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
-from clare.heads.rumination import MoalHead, MoalHeadSettings, ruminated
-from clare.methods.moal import FIRST_SHARE, Moal, MoalSettings
+from clare.methods.moal import FIRST_SHARE, Moal, MoalHead, MoalHeadSettings, MoalSettings, ruminated
 
 GOLDEN = load_file(Path(__file__).parents[1] / "golden" / "moal.safetensors")
 MakeBackbone = Callable[..., Backbone]

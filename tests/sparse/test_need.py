@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from clare.sparse.need import likeness, needed_part
+from clare.methods._shared.need import likeness, needed_part
 
 
 @pytest.mark.parametrize(

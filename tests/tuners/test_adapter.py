@@ -10,7 +10,7 @@ import torch
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor
 
-from clare.backbones.attach import BranchedBlock, restore_blocks
+from clare.backbones.attach import Attached
 from clare.backbones.vit import Backbone, build_embedded, fingerprint
 from clare.errors import BackboneError
 from clare.tuners.adapter import AdapterSettings, FlatAdapter, initial_values
@@ -103,7 +103,7 @@ def test_forward_is_adaptformer(embed_dim: int, depth: int, bottleneck: int, lay
     with torch.no_grad():
         adapter.values.copy_(flat)
         ours = tokens(vit, adapter, inputs)
-        restore_blocks(vit)
+        adapter.detach(vit)
         torch.testing.assert_close(ours, adaptformer(vit, flat, settings, inputs), rtol=1e-10, atol=1e-10)
 
 
@@ -201,11 +201,11 @@ def test_the_adapter_is_taken_out_without_a_trace(tiny_backbone: MakeBackbone) -
     with torch.no_grad():
         bare = vit(images())
         adapter = FlatAdapter(vit, AdapterSettings(), generator())
-        assert all(isinstance(block, BranchedBlock) for block in vit.blocks)
+        assert all(isinstance(block, Attached) for block in vit.blocks)
         assert not any("values" in key for key in vit.state_dict())
         adapter.values.add_(1.0)
         tokens(vit, adapter, images())
-        restore_blocks(vit)
+        adapter.detach(vit)
         assert list(vit.state_dict()) == keys
         assert all(now is before for now, before in zip(vit.blocks, blocks, strict=True))
         assert fingerprint(vit) == backbone.fingerprint
@@ -230,11 +230,11 @@ def test_a_second_adapter_is_refused_and_the_first_stays(tiny_backbone: MakeBack
     vit = tiny_backbone().vit
     adapter = FlatAdapter(vit, AdapterSettings(), generator())
     attached = list(vit.blocks)
-    with pytest.raises(BackboneError, match=r"block 0 .* BranchedBlock.*detach"):
+    with pytest.raises(BackboneError, match=r"block 0 .* Attached.*detach"):
         FlatAdapter(vit, AdapterSettings(), generator(1))
     assert list(vit.blocks) == attached
     assert tokens(vit, adapter, images(1)).isfinite().all()
-    restore_blocks(vit)
+    adapter.detach(vit)
     FlatAdapter(vit, AdapterSettings(), generator(1))
 
 

@@ -180,7 +180,7 @@ def test_the_backbone_is_left_as_it_was(tiny_backbone: MakeBackbone) -> None:
 def test_other_blocks_are_refused(tiny_backbone: MakeBackbone) -> None:
     vit = tiny_backbone().vit
     FlatAdapter(vit, AdapterSettings(bottleneck=4), generator())
-    with pytest.raises(BackboneError, match=r"block 0 .* BranchedBlock.*detach"):
+    with pytest.raises(BackboneError, match=r"block 0 .* Attached.*detach"):
         AdapterStack(vit, AdapterSettings())
     other = VisionTransformer(
         img_size=28, patch_size=7, in_chans=1, num_classes=0, embed_dim=24, depth=1, num_heads=2, block_fn=OtherBlock

@@ -14,17 +14,19 @@ SETTINGS = ExpertSettings(bottleneck=3, shared_bottleneck=5)
 
 def grown(num_tasks: int) -> ExpertBlock:
     """Return the recorded block after so many tasks."""
-    block = ExpertBlock(8, SETTINGS).eval()
+    block = ExpertBlock(8, SETTINGS, torch.Generator()).eval()
     for name in ADAPTER:
-        block.get(f"shared_{name}").data.copy_(GOLDEN[f"shared.{name}"][None])
+        block.get_parameter(f"shared_{name}").data.copy_(GOLDEN[f"shared.{name}"][None])
     for task in range(num_tasks):
         block.grow(3, torch.Generator().manual_seed(task))
         for name in (*ADAPTER, *GATE):
             recorded = GOLDEN[f"expert{task}.{name}"]
-            assert block.get(name)[-1].shape == recorded.shape
+            assert block.get_parameter(name)[-1].shape == recorded.shape
             if task >= 2 and name in ADAPTER:
-                torch.testing.assert_close(block.get(name)[-1].data, GOLDEN[f"start{task}.{name}"], rtol=0, atol=1e-6)
-            block.get(name).data[-1] = recorded
+                torch.testing.assert_close(
+                    block.get_parameter(name)[-1].data, GOLDEN[f"start{task}.{name}"], rtol=0, atol=1e-6
+                )
+            block.get_parameter(name).data[-1] = recorded
     return block
 
 

@@ -9,10 +9,11 @@ import torch
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
+from clare.backbones.attach import Attached
 from clare.backbones.vit import Backbone, build_embedded, fingerprint, freeze
 from clare.errors import BackboneError, SettingsError
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
-from clare.tuners.lora import PARTS, Part, QkvLora, UpdatedProjection, draw_down, second_moment, unit_norm
+from clare.tuners.lora import PARTS, Part, QkvLora, draw_down, second_moment, unit_norm
 
 MakeBackbone = Callable[..., Backbone]
 
@@ -71,7 +72,7 @@ def test_a_separate_update_is_the_summed_one_and_in_half_precision_leaks_less() 
         nn.init.constant_(linear.bias, 0)
         linear.weight.data.copy_(torch.randn(72, 24, generator=generator(5)))
         with torch.no_grad(), lora.active(lora.product().to(dtype)):
-            return UpdatedProjection(linear, lora, 0)(inputs.to(dtype)).double() - linear(inputs.to(dtype)).double()
+            return lora.act(0, linear, inputs.to(dtype)).double() - linear(inputs.to(dtype)).double()
 
     torch.testing.assert_close(outputs(separate, x, torch.float64), outputs(summed, x, torch.float64))
     leaks = [outputs(lora, unheard, torch.bfloat16).norm() for lora in (summed, separate)]
@@ -112,7 +113,7 @@ def test_updates_come_off_without_a_trace(tiny_backbone: MakeBackbone) -> None:
     keys, projections = list(vit.state_dict()), [cast(Any, block).attn.qkv for block in vit.blocks]
     bare = vit(images())
     lora = filled(QkvLora(vit, 2, ("k", "v"), True))
-    assert all(isinstance(cast(Any, block).attn.qkv, UpdatedProjection) for block in vit.blocks)
+    assert all(isinstance(cast(Any, block).attn.qkv, Attached) for block in vit.blocks)
     assert not any("lora" in key for key in vit.state_dict())
     with lora.active(lora.product()):
         vit(images())

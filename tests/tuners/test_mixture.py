@@ -9,7 +9,7 @@ import torch
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor
 
-from clare.backbones.attach import BranchedBlock
+from clare.backbones.attach import Attached
 from clare.backbones.vit import Backbone, build_embedded, fingerprint
 from clare.errors import BackboneError
 from clare.tuners.mixture import BlockAdapters, Mixture, MixtureSettings, RoutedAdapters
@@ -183,7 +183,7 @@ def test_it_is_inactive_unless_switched_on_and_comes_off_without_a_trace(tiny_ba
     with torch.no_grad():
         bare = vit.forward_features(images())
         mixture = Mixture(vit, SMALL, 1, generator())
-        assert all(isinstance(block, BranchedBlock) for block in vit.blocks)
+        assert all(isinstance(block, Attached) for block in vit.blocks)
         # The up-projections are zero at first.
         assert torch.equal(tokens(vit, mixture, images()), bare)
         scatter(mixture)
@@ -207,5 +207,5 @@ def test_an_error_in_a_pass_switches_it_off(tiny_backbone: MakeBackbone) -> None
 def test_other_attachments_are_refused(tiny_backbone: MakeBackbone) -> None:
     vit = tiny_backbone().vit
     Mixture(vit, SMALL, 1, generator())
-    with pytest.raises(BackboneError, match=r"block 0 .* BranchedBlock.*detach"):
+    with pytest.raises(BackboneError, match=r"block 0 .* Attached.*detach"):
         Mixture(vit, SMALL, 1, generator())

@@ -23,11 +23,11 @@ def test_a_mixture_of_two_tasks_by_hand(tiny_backbone: MakeBackbone) -> None:
     maps.current[0, 0] = torch.tensor([[0.2, 0.1, 0], [0, 0, 0]])
     maps.shares.copy_(torch.tensor([[0.401312, 0.598688]]))
     with maps.spread():
-        out = maps.added(0, torch.tensor([[[1.0, 2.0]]]))
+        out = maps.act(0, torch.nn.Identity(), torch.tensor([[[1.0, 2.0]]]))
     torch.testing.assert_close(out, torch.tensor([[[1.210197, 2.080262]]]), rtol=0, atol=1e-6)
     maps.linear[0] = torch.tensor([[1.0, 0, 3], [0, 0, 0]])
     with maps.spread():
-        moved = maps.added(0, torch.tensor([[[1.0, 2.0]]]))
+        moved = maps.act(0, torch.nn.Identity(), torch.tensor([[[1.0, 2.0]]]))
     torch.testing.assert_close(moved - out, torch.tensor([[[4.0, 0.0]]]))
 
 

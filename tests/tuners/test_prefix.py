@@ -137,7 +137,7 @@ def test_prefixes_are_taken_out_without_a_trace(tiny_backbone: MakeBackbone) -> 
     tuner = PrefixTuner(vit)
     with tuner.joined([(draw(1, 2, 24), draw(1, 2, 24))]):
         vit(images())
-    tuner.detach()
+    tuner.detach(vit)
     assert list(vit.state_dict()) == keys
     assert all(now is before for now, before in zip(vit.blocks, blocks, strict=True))
     assert fingerprint(vit) == backbone.fingerprint

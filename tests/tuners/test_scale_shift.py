@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from clare.backbones.attach import Attached
 from clare.backbones.vit import Backbone, build_embedded, fingerprint
 from clare.errors import BackboneError
-from clare.tuners.scale_shift import ScaledModule, ScaleShift, places
+from clare.tuners.scale_shift import ScaleShift, places
 
 MakeBackbone = Callable[..., Backbone]
 
@@ -118,7 +119,7 @@ def test_scales_and_shifts_are_taken_out_without_a_trace(changes: dict[str, obje
         with tuner.spread():
             assert vit(images()).isfinite().all()
         tuner.detach(vit)
-        assert not any(isinstance(module, ScaledModule) for module in vit.modules())
+        assert not any(isinstance(module, Attached) for module in vit.modules())
         assert list(vit.state_dict()) == keys
         assert all(now is then for now, then in zip(vit.modules(), modules, strict=True))
         assert fingerprint(vit) == before

@@ -8,9 +8,10 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from clare.backbones.attach import Attached
 from clare.backbones.vit import build_embedded, fingerprint
 from clare.errors import BackboneError
-from clare.tuners.token_prompts import PromptedBlock, TokenPrompts
+from clare.tuners.token_prompts import TokenPrompts
 
 KINDS = pytest.mark.parametrize("deep", [True, False], ids=["deep", "shallow"])
 
@@ -102,7 +103,7 @@ def test_prompts_are_taken_out_without_a_trace(deep: bool) -> None:
     with torch.no_grad():
         bare = vit(images())
         tuner = drawn(TokenPrompts(vit, 4, deep))
-        assert all(isinstance(block, PromptedBlock) for block in vit.blocks)
+        assert all(isinstance(block, Attached) for block in vit.blocks)
         assert not any("values" in key for key in vit.state_dict())
         assert torch.equal(vit(images()), bare)
         with tuner.spread():
@@ -118,7 +119,7 @@ def test_prompts_are_taken_out_without_a_trace(deep: bool) -> None:
 def test_a_second_tuner_is_refused() -> None:
     vit = make_vit()
     tuner = TokenPrompts(vit, 1, True)
-    with pytest.raises(BackboneError, match=r"block 0 .* PromptedBlock.*detach"):
+    with pytest.raises(BackboneError, match=r"block 0 .* Attached.*detach"):
         TokenPrompts(vit, 1, False)
     tuner.detach(vit)
     TokenPrompts(vit, 1, False)

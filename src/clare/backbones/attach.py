@@ -1,7 +1,6 @@
 """Put attachments around the blocks and submodules of a timm model, and take them out again."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from torch import Tensor, nn
 
@@ -18,63 +17,36 @@ def bare_blocks(model: Model) -> list[nn.Module]:
     return blocks
 
 
-def replace_blocks(model: Model, wrap: Callable[[nn.Module, int], nn.Module]) -> None:
-    """Put every block into what `wrap` makes of it; `wrap` keeps the block as its attribute `block`."""
-    names = family_of(model).block_names(model)
-    for index, (name, block) in enumerate(zip(names, bare_blocks(model), strict=True)):
-        _set_module(model, name, wrap(block, index))
+Act = Callable[..., Tensor]
+"""(place among those attached to, the module, the stream, what timm hands it beside) -> what comes out in its place."""
 
 
-def restore_blocks(model: Model) -> None:
-    """Undo `replace_blocks`."""
-    for name in family_of(model).block_names(model):
-        _set_module(model, name, model.get_submodule(f"{name}.block"))
+class Attached(nn.Module):
+    """A module of a timm model in whose place something acts that knows what to do with the module itself."""
 
-
-class Branches(Protocol):
-    """What adds something of its own to the residual stream of every block."""
-
-    @property
-    def is_active(self) -> bool:
-        """Whether a forward pass is changed."""
-
-    def branch(self, index: int, x: Tensor, /) -> Tensor:
-        """Return what one block gets for its tokens, both of shape (B, N, D)."""
-
-
-class BranchedBlock(nn.Module):
-    """A timm block with something added to its residual stream, outside LayerScale and drop-path."""
-
-    def __init__(self, model: Model, block: nn.Module, branches: Branches, index: int) -> None:
+    def __init__(self, inner: nn.Module, act: Act, index: int) -> None:
         super().__init__()
-        self.block = block
-        self.index = index
-        self._halves, self._family = halves_of(block), family_of(model)
-        # A tuple hides the branches from the module tree: they belong to the method, not to the backbone.
-        self._branches = (branches,)
+        self.inner, self.index = inner, index
+        # A bound method hides its owner from the module tree: it belongs to the method, not to the backbone.
+        self._act = act
 
     def forward(self, x: Tensor, **context: Tensor) -> Tensor:
-        """Run the block, and beside its last branch the added one, on the same residual stream."""
-        branches, family = self._branches[0], self._family
-        if not branches.is_active:
-            outputs: Tensor = self.block(x, **context)
-            return outputs
-        middle, after = self._halves(self.block, x, **context)
-        return family.joined(after, branches.branch(self.index, family.tokens(middle)))
+        """Let the act have its way with the module."""
+        return self._act(self.index, self.inner, x, **context)
 
 
-def replace_modules(model: Model, names: Sequence[str], wrap: Callable[[nn.Module, int], nn.Module]) -> None:
-    """Put the submodules of these dotted names into what `wrap` makes of them, which keeps each as `inner`."""
-    modules = dict(model.named_modules())
-    for name in names:
-        if f"{name}.inner" in modules:
+def attach(model: Model, names: Sequence[str], act: Act) -> None:
+    """Let an act stand in the place of the submodules of these dotted names."""
+    modules = [model.get_submodule(name) for name in names]
+    for name, module in zip(names, modules, strict=True):
+        if isinstance(module, Attached):
             raise BackboneError(f"something is attached to '{name}' of the backbone; detach it first")
-    for index, name in enumerate(names):
-        _set_module(model, name, wrap(modules[name], index))
+    for index, (name, module) in enumerate(zip(names, modules, strict=True)):
+        _set_module(model, name, Attached(module, act, index))
 
 
-def restore_modules(model: Model, names: Sequence[str]) -> None:
-    """Undo `replace_modules`."""
+def restore(model: Model, names: Sequence[str]) -> None:
+    """Undo `attach`."""
     for name in names:
         _set_module(model, name, model.get_submodule(f"{name}.inner"))
 

@@ -96,7 +96,10 @@ def pretrain(
             images, targets = _mixed_batch(train, positions, transforms, len(dataset.classes), settings, generator)
             total += _step(model, optimizer, images, targets)
             step += 1
-            _average(averaged, model, min(settings.averaging, step / (step + 10)))
+            keep = min(settings.averaging, step / (step + 10))
+            with torch.no_grad():
+                for target, source in zip(averaged.parameters(), model.parameters(), strict=True):
+                    target.lerp_(source, 1 - keep)
         report(epoch, float(total) / (len(train) // settings.batch_size))
     accuracy = _accuracy(averaged, test, transforms)
     weights = {name: tensor.cpu() for name, tensor in averaged.vit.state_dict().items()}
@@ -147,13 +150,6 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, ta
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     return loss.detach()
-
-
-@torch.no_grad()
-def _average(averaged: nn.Module, model: nn.Module, keep: float) -> None:
-    """Move the averaged weights a little towards the current ones."""
-    for target, source in zip(averaged.parameters(), model.parameters(), strict=True):
-        target.lerp_(source, 1 - keep)
 
 
 @torch.no_grad()

@@ -77,7 +77,7 @@ def halves_of(block: nn.Module, place: str = "a block") -> Halves:
         return RESIDUALS[kind]
     remedy = (
         "detach what was attached before"
-        if type(getattr(block, "block", None)) in RESIDUALS
+        if type(getattr(block, "inner", None)) in RESIDUALS
         else "choose a model whose blocks are one of timm's " + ", ".join(known.__name__ for known in RESIDUALS)
     )
     raise BackboneError(f"{place} of the backbone is a {kind.__name__}, which an adapter cannot join; {remedy}")

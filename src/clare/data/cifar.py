@@ -50,11 +50,6 @@ def _broken(path: Path, reason: str) -> DataError:
     )
 
 
-def _plain_dtype(name: str, *_flags: object) -> np.dtype[Any]:
-    """Build a dtype from its name alone; some versions of NumPy warn of the flags that come with it."""
-    return np.dtype(name, copy=True)
-
-
 class _PlainUnpickler(pickle.Unpickler):
     """Builds numbers, text, lists, dictionaries and arrays; refuses every other name, whatever it is."""
 
@@ -64,7 +59,8 @@ class _PlainUnpickler(pickle.Unpickler):
         rebuild_array: Callable[..., Any] = np.empty(0).__reduce__()[0]  # type: ignore[assignment]
         allowed: dict[tuple[str, str], Callable[..., Any]] = {
             ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): _plain_dtype,
+            # From its name alone: some versions of NumPy warn of the flags that come with it.
+            ("numpy", "dtype"): lambda name, *_flags: np.dtype(name, copy=True),
             ("numpy.core.multiarray", "_reconstruct"): rebuild_array,
             ("numpy._core.multiarray", "_reconstruct"): rebuild_array,
             # How Python 3 writes bytes in old pickles, always as this text.

@@ -1,7 +1,7 @@
 """Data sets by name: the drawings that come with the package, CIFAR-100, and folders of images."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ def load_dataset(
     """Read a data set to where the settings ask for it; without a machine that is for computing on the CPU."""
     machine = machine or this_machine(torch.device("cpu"))
     if settings.dataset in DRAWINGS:
-        return _place(_load_drawings(settings), settings, machine, notice)
+        return _whole(settings, read_drawings(settings.dataset), machine, notice)
     folder = folder_of(settings)
     if settings.dataset == "cifar100" and folder.name == cifar.FOLDER:
         if not folder.is_dir():
@@ -45,7 +45,7 @@ def load_dataset(
                 f"CIFAR-100 is not under '{folder.parent}'; expected {cifar.FOLDER}/ with train, test and meta, which "
                 "`clare data PRESET --fetch` fetches, or cifar100/{train,test}/<class>/*"
             )
-        return _place(_labelled(settings, *cifar.read_cifar100(folder)), settings, machine, notice)
+        return _whole(settings, cifar.read_cifar100(folder), machine, notice)
     if settings.dataset != "folder" and not folder.is_dir():
         raise DataError(
             f"there is no folder '{folder}', expected {folder}/{{train,test}}/<class>/<image>; `clare data PRESET` "
@@ -56,24 +56,17 @@ def load_dataset(
     return Dataset(settings.dataset, parts[0].classes, train, test, num_train_skipped + num_test_skipped)
 
 
-def _place(dataset: Dataset, settings: DataSettings, machine: Machine, notice: Callable[[str], None]) -> Dataset:
-    """Bring a data set that was read as a whole to where the settings ask for it."""
-    parts = (dataset.train, dataset.test)
+def _whole(
+    settings: DataSettings, read: tuple[tuple[str, ...], Part, Part], machine: Machine, notice: Callable[[str], None]
+) -> Dataset:
+    """Bring images that were read as a whole to the form and the place that the settings ask for."""
+    classes, *read_parts = read
+    parts = [_labelled_array(*part, settings) for part in read_parts]
     placement = choose_placement(settings.store, sum(images.store.num_bytes for images in parts), machine)
     if settings.store == "mapped":
-        notice(f"`data.store` is mapped, but {dataset.name} is read as a whole, so it stays in memory")
+        notice(f"`data.store` is mapped, but {settings.dataset} is read as a whole, so it stays in memory")
     train, test = (place_images(images, placement, machine.device) for images in parts)
-    return replace(dataset, train=train, test=test)
-
-
-def _load_drawings(settings: DataSettings) -> Dataset:
-    """Bring the drawings that come with the package to the form that the settings ask for."""
-    return _labelled(settings, *read_drawings(settings.dataset))
-
-
-def _labelled(settings: DataSettings, classes: tuple[str, ...], train: Part, test: Part) -> Dataset:
-    """Bring images that are read as a whole to the form that the settings ask for."""
-    return Dataset(settings.dataset, classes, _labelled_array(*train, settings), _labelled_array(*test, settings))
+    return Dataset(settings.dataset, classes, train, test)
 
 
 def _labelled_array(images: Pixels, labels: list[int], settings: DataSettings) -> LabelledImages:

@@ -106,7 +106,9 @@ def crop_boxes(sizes: Tensor, draws: Tensor, scale: tuple[float, float], ratio: 
     area = height * width * (scale[0] + (scale[1] - scale[0]) * draws[:, :NUM_TRIES])
     log_low, log_high = math.log(ratio[0]), math.log(ratio[1])
     ratios = torch.exp(log_low + (log_high - log_low) * draws[:, NUM_TRIES : 2 * NUM_TRIES])
-    fallback_height, fallback_width = _fallback(height, width, ratio)
+    # The largest box within the ratios.
+    fallback_height = torch.minimum(height, (width.double() / ratio[0]).round().long().clamp(min=1))
+    fallback_width = torch.minimum(width, (height.double() * ratio[1]).round().long().clamp(min=1))
     # The fallback comes last, so that the first candidate that fits is always there.
     widths = torch.cat([(area * ratios).sqrt().round().long(), fallback_width], dim=1)
     heights = torch.cat([(area / ratios).sqrt().round().long(), fallback_height], dim=1)
@@ -119,13 +121,6 @@ def crop_boxes(sizes: Tensor, draws: Tensor, scale: tuple[float, float], ratio: 
     is_fallback = first == NUM_TRIES
     top, left = torch.where(is_fallback, room_y // 2, top), torch.where(is_fallback, room_x // 2, left)
     return torch.cat([top, left, box_height, box_width], dim=1)
-
-
-def _fallback(height: Tensor, width: Tensor, ratio: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Return height and width of the largest box within the ratios."""
-    tallest = (width.double() / ratio[0]).round().long().clamp(min=1)
-    widest = (height.double() * ratio[1]).round().long().clamp(min=1)
-    return torch.minimum(height, tallest), torch.minimum(width, widest)
 
 
 def resize_centre_crop(canvas: Canvas, resize: int, image_size: int, kernel: Kernel) -> Tensor:

@@ -48,7 +48,7 @@ class Driver:
 
     def perform(self, step: Step, place: Place) -> Result:
         """Run one step, or put back what it left when it is already finished."""
-        done = self.journal.finished(place.step)
+        done, ranks = self.journal.finished(place.step), self.context.ranks
         match step:
             case Notice():
                 if done is None:
@@ -65,21 +65,18 @@ class Driver:
             case Pass() | Collect() | Solve():
                 if done is None:
                     self.context.listener.step(step.name, 1)
-                    done = self._compute(step, place)
+                    if isinstance(step, Solve):
+                        solved = step.function()
+                        # Ranks may round differently; what the first one found counts.
+                        done = {name: ranks.broadcast_(solved[name].contiguous()) for name in sorted(solved)}
+                    else:
+                        done = run_sweep(self.context, self.method, step, self.images, place)
                     self.journal.finish(place.step, done)
-                return {name: tensor.to(self.context.ranks.device) for name, tensor in done.items()}
+                return {name: tensor.to(ranks.device) for name, tensor in done.items()}
         raise ModelError(
             f"{self.method.name} asks for {step!r}, which is no step; yield a Phase, Pass, Collect, Solve or Notice of "
             "clare.steps"
         )
-
-    def _compute(self, step: Pass | Collect | Solve, place: Place) -> Result:
-        """Return what a step without training finds."""
-        if isinstance(step, Pass | Collect):
-            return run_sweep(self.context, self.method, step, self.images, place)
-        solved = step.function()
-        # Ranks may round differently; what the first one found counts.
-        return {name: self.context.ranks.broadcast_(solved[name].contiguous()) for name in sorted(solved)}
 
     def _train(self, phase: Phase, place: Place) -> None:
         """Run a phase from its last saved epoch."""

@@ -28,13 +28,12 @@ from clare.position import (
     committed_record,
     predictions_file,
     read_position,
-    sealed_position,
     upgraded,
 )
 from clare.presets.schema import completed
 from clare.record import Event, NoticeEvent, PhaseEvent
 from clare.registry import how_to_name, is_file_name
-from clare.sealed import read_object
+from clare.sealed import read_object, seal
 from clare.steps import Phase, num_trained
 
 BEGINNING = {PRESET, ENVIRONMENT, RECORD, "checkpoint", "log.txt", LOCK}
@@ -249,7 +248,7 @@ class RunFolder(Journal):
         }
         if not position.steps and not position.epoch:
             position.task_bytes, position.task_digest = position.record_bytes, position.record_digest
-        write_json(self.path / POSITION, sealed_position(position))
+        write_json(self.path / POSITION, seal(position.model_dump()))
         self.position, self._digests = position, {}
         for file in self._checkpoint("").iterdir():
             if file.name not in named and file.name != Path(POSITION).name:

@@ -13,7 +13,7 @@ from clare.errors import ModelError
 from clare.methods.base import Method
 from clare.methods.protocols import CachesFeatures, CachesQueries, GrowsFeatures
 from clare.seeds import derive_seed, generator_at
-from clare.steps import Collect, Pass
+from clare.steps import Collect, Pass, added_up
 
 RowsOf = Callable[[Tensor, Tensor], Tensor]
 """(images, their positions) -> one row per image"""
@@ -45,14 +45,14 @@ def run_sweep(
 
 def _sums(context: Context, method: Method, step: Pass, source: ImageSource) -> dict[str, Tensor]:
     """Return the sums of a statistic over batches and ranks."""
-    sums: dict[str, Tensor] = {}
-    for batch, inputs, labels in _batches(context, method, source):
-        if step.of == "features":
-            inputs = _features(context, method, inputs)
-        with context.ranks.autocast():
-            parts = step.statistic(inputs, labels, batch.weights.to(inputs.device))
-        for name, part in parts.items():
-            sums[name] = sums[name] + part if name in sums else part
+
+    def parts() -> Iterator[dict[str, Tensor]]:
+        for batch, inputs, labels in _batches(context, method, source):
+            seen = _features(context, method, inputs) if step.of == "features" else inputs
+            with context.ranks.autocast():
+                yield step.statistic(seen, labels, batch.weights.to(inputs.device))
+
+    sums = added_up(parts())
     for name in sorted(sums):
         context.ranks.sum_(sums[name])
     return sums

@@ -23,7 +23,10 @@ class Ranks:
         self.accelerator = resolve_device(settings.device)
         bf16 = settings.precision == "bf16" or (settings.precision == "auto" and self.accelerator == "cuda")
         self.precision = "bf16" if bf16 else "fp32"
-        self.num_devices, self.num_nodes = _world(settings.num_devices)
+        self.num_devices, self.num_nodes = settings.num_devices, 1
+        # torchrun has already decided both when it started us.
+        if local := int(os.environ.get("LOCAL_WORLD_SIZE", 0)):
+            self.num_devices, self.num_nodes = local, int(os.environ.get("WORLD_SIZE", local)) // local
 
     @cached_property
     def fabric(self) -> "Fabric":
@@ -92,14 +95,6 @@ class Ranks:
 def is_first_rank() -> bool:
     """Tell, also before the ranks are launched, whether this process writes and speaks: the launchers number theirs."""
     return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("RANK", "0") == "0"
-
-
-def _world(num_devices: int) -> tuple[int, int]:
-    """Return processes per machine and machines; torchrun has already decided both when it started us."""
-    if "LOCAL_WORLD_SIZE" not in os.environ:
-        return num_devices, 1
-    local = int(os.environ["LOCAL_WORLD_SIZE"])
-    return local, int(os.environ.get("WORLD_SIZE", local)) // local
 
 
 def resolve_device(device: str) -> str:

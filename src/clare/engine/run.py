@@ -1,6 +1,8 @@
 """An experiment from stream to record; the same call again goes on where it stopped."""
 
 import platform
+import resource
+import sys
 import time
 from contextlib import nullcontext
 from importlib.metadata import version
@@ -19,7 +21,6 @@ from clare.engine.context import Context, Listener
 from clare.engine.evaluate import accuracies, count_parameters, evaluate
 from clare.engine.folder import RunFolder, working_alone
 from clare.engine.learn import learn_task
-from clare.engine.memory import peak_memory, reset_peak_memory
 from clare.engine.passes import FeatureCache
 from clare.engine.ranks import Ranks, is_first_rank
 from clare.engine.settings import EngineSettings
@@ -174,3 +175,18 @@ def environment(ranks: Ranks) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "world_size": ranks.world_size,
     }
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Let the peak of a GPU count from here; that of a process on a CPU always counts from its start."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the most bytes that tensors took on the GPU since the last reset, or this process ever took on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Bytes on macOS, kilobytes elsewhere.
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clare.heads.drift import Drift, moved, stretched
 from clare.heads.head import USUAL_SHRINKAGE, FormSettings, Head, ScaleSettings, ShrinkageSettings
-from clare.heads.statistics import class_means, class_sums, covariances, gaussian_factors, merged
+from clare.heads.statistics import class_means, covariances, gaussian_factors, merged
 from clare.steps import Group, Learning, Phase, Sgd
 
 
@@ -37,21 +37,32 @@ class AlignedSettings(FormSettings, ScaleSettings, ShrinkageSettings):
         return AlignedHead(num_features, self)
 
 
-class AlignedHead(Head):
+class GaussianHead(Head):
+    """What the heads have in common that train rows on features drawn from one Gaussian for each class."""
+
+    kept_per_class: tuple[str, ...] = ("rows", "means", "factors")
+    sums_products = True
+
+    def add_gaussians(self, sums: dict[str, Tensor], factors: Tensor) -> None:
+        """Add the means and the roots of the covariances of new classes."""
+        self.means = torch.cat([self.means, class_means(sums).to(self.means)])
+        self.factors = torch.cat([self.factors, factors.to(self.factors)])
+
+    def carry_over(self, drift: Drift) -> None:
+        """Move means and covariances to where a task's training took the features."""
+        self.means, self.factors = moved(self.means, drift), stretched(self.factors, drift)
+
+
+class AlignedHead(GaussianHead):
     """Rows, and for each class the mean and the root of the covariance of its features."""
 
     settings: AlignedSettings
-
-    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_classes: int) -> dict[str, Tensor]:
-        """Return count, sum and sum of outer products per class."""
-        return class_sums(features, labels, weights, num_classes, outer=True)
 
     def finish(self, num_new: int) -> Learning:
         """Add the Gaussians of the task's classes, and train all rows on all Gaussians."""
         sums = yield self.sweep(num_new)
         self.append(class_means(sums) if self.settings.form == "cosine" else self.block.data[:num_new])
-        self.means = torch.cat([self.means, class_means(sums).to(self.means)])
-        self.factors = torch.cat([self.factors, self._factors(sums).to(self.factors)])
+        self.add_gaussians(sums, self._factors(sums))
         yield self._alignment()
 
     def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
@@ -81,22 +92,17 @@ class AlignedHead(Head):
             GaussianFeatures(self.means, self.factors, settings.align_samples),
         )
 
-    def carry_over(self, drift: Drift) -> None:
-        """Move means and covariances to where a task's training took the features."""
-        self.means, self.factors = moved(self.means, drift), stretched(self.factors, drift)
-
-    def resize(self, num_classes: int, block_size: int) -> None:
-        """Make room for saved rows and Gaussians before they are loaded."""
-        super().resize(num_classes, block_size)
-        self.means = self.means.new_zeros(num_classes, self.num_features)
-        self.factors = self.factors.new_zeros(num_classes, self.num_features, self.num_features)
-
 
 class GaussianFeatures:
-    """Features drawn afresh for every epoch from one Gaussian per class, the same number for each class."""
+    """Features drawn afresh for every epoch from one Gaussian per class, the same number for each class.
 
-    def __init__(self, means: Tensor, factors: Tensor, samples_per_class: int) -> None:
-        self.means, self.factors = means, factors
+    Where they fade, those of a class are shorter the older it is; how much shorter is drawn as well.
+    """
+
+    def __init__(
+        self, means: Tensor, factors: Tensor, samples_per_class: int, ages: Tensor | None = None, fade: float = 0.0
+    ) -> None:
+        self.means, self.factors, self.ages, self.fade = means, factors, ages, fade
         self.samples_per_class = samples_per_class
         self.num_samples = len(means) * samples_per_class
         self.device = means.device
@@ -107,6 +113,10 @@ class GaussianFeatures:
         num_classes, size = self.means.shape
         noise = torch.randn(num_classes, self.samples_per_class, size, generator=generator).to(self.means)
         self.features = (self.means[:, None] + noise @ self.factors.mT).flatten(0, 1)
+        if self.ages is not None and self.fade > 0:
+            spread = 0.02 * (torch.rand(self.num_samples, generator=generator).to(self.features) - 0.5)
+            ages = self.ages.to(self.features).repeat_interleave(self.samples_per_class)
+            self.features = self.features / (1 + (self.fade + spread) * ages)[:, None]
 
     def draw(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features at these positions and their classes."""

@@ -16,11 +16,7 @@ from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, 
 from clare.heads.solved import SolvedHead
 
 
-class CovarianceSettings(FormSettings, ShrinkageSettings):
-    """What the heads have in common that are made of class means and one covariance of all classes."""
-
-
-class DiscriminantSettings(CovarianceSettings):
+class DiscriminantSettings(FormSettings, ShrinkageSettings):
     """The linear discriminant."""
 
     kind: Literal["discriminant"] = Field(
@@ -35,10 +31,10 @@ class DiscriminantSettings(CovarianceSettings):
 class DiscriminantHead(SolvedHead):
     """Class means and one covariance of all classes."""
 
-    settings: CovarianceSettings
+    settings: ShrinkageSettings
     scatter: Tensor
 
-    def __init__(self, num_features: int, settings: CovarianceSettings) -> None:
+    def __init__(self, num_features: int, settings: ShrinkageSettings) -> None:
         super().__init__(num_features, settings)
         self.register_buffer("scatter", torch.zeros(num_features, num_features))
 

@@ -101,6 +101,10 @@ class Head(nn.Module, ABC):
 
     per_class: ClassVar[tuple[str, ...]] = ("rows", "means", "factors")
     """Tensors with a row for each class, or with none where the head has no use for them."""
+    kept_per_class: tuple[str, ...] = ("rows",)
+    """Those of these tensors that the head has a use for."""
+    sums_products: ClassVar[bool] = False
+    """Whether the sums that rows are made of hold those of outer products for each class."""
     means: Tensor
     factors: Tensor
     closed: Tensor
@@ -223,9 +227,17 @@ class Head(nn.Module, ABC):
         """Make rows of new classes without any training of the task."""
         yield from self.finish(num_new)
 
-    @abstractmethod
     def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
-        """Take over the sums of more samples of known classes, of which there were so many before."""
+        """Take over the sums of more samples of known classes, of which there were so many before, or refuse."""
+        raise self.refusal()
+        yield
+
+    def refusal(self, why: str = "this model's rows were trained on pictures that are gone") -> ModelError:
+        """Say why more samples of known classes are not taken."""
+        return ModelError(
+            f"{why}, so more pictures cannot be added to them; "
+            "make models with head.kind = prototype, aligned, discriminant, quadratic or ridge for that"
+        )
 
     def merge(self, other: "Head", places: Tensor, before: Tensor, counts: Tensor) -> None:
         """Take over what another head of this kind knows: its classes go to these places, new ones in turn behind ours.
@@ -250,12 +262,15 @@ class Head(nn.Module, ABC):
         return found
 
     def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_classes: int) -> dict[str, Tensor]:
-        """Return the sums over a batch that the rows are made of."""
-        return class_sums(self.seen(features), labels, weights, num_classes, outer=False)
+        """Return the sums over a batch that the rows are made of: count, sum and maybe products per class."""
+        return class_sums(self.seen(features), labels, weights, num_classes, outer=self.sums_products)
 
     def resize(self, num_classes: int, block_size: int) -> None:
         """Make room for saved rows before they are loaded; a block of the right size stays where it is."""
         if block_size != len(self.block):
             self.block = nn.Parameter(self.rows.new_zeros(block_size, self.row_size), requires_grad=False)
             self.closed = self.rows.new_zeros(block_size)
-        self.rows = nn.Parameter(self.rows.new_zeros(num_classes, self.row_size), requires_grad=False)
+        for name in self.kept_per_class:
+            tensor = getattr(self, name)
+            room = tensor.new_zeros(num_classes, *tensor.shape[1:])
+            setattr(self, name, nn.Parameter(room, requires_grad=False) if name == "rows" else room)

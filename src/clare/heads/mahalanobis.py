@@ -9,11 +9,10 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
-from clare.errors import ModelError
 from clare.heads.head import Head, ScaleSettings
-from clare.heads.statistics import class_means, class_sums, unbiased_covariances
+from clare.heads.statistics import class_means, unbiased_covariances
 from clare.steps import Learning, Solve
 
 NUM_CLASSES = 16
@@ -43,6 +42,8 @@ class MahalanobisHead(Head):
     """A mean and an inverted matrix of correlations for each class; the rows are what is linear in the distances."""
 
     per_class = (*Head.per_class, "inverses")
+    kept_per_class = ("rows", "inverses")
+    sums_products = True
     settings: MahalanobisSettings
     inverses: Tensor
     follows_drift = False
@@ -51,8 +52,8 @@ class MahalanobisHead(Head):
     def __init__(self, num_features: int, settings: MahalanobisSettings) -> None:
         super().__init__(num_features, settings)
         self.row_size = num_features + 1
+        self.rows = nn.Parameter(torch.zeros(0, self.row_size), requires_grad=False)
         self.register_buffer("inverses", torch.zeros(0, num_features, num_features))
-        self.resize(0, 0)
 
     @property
     def finished_form(self) -> str:
@@ -71,10 +72,6 @@ class MahalanobisHead(Head):
                 torch.einsum("bd,kde,be->bk", unit, part, unit) for part in torch.split(self.inverses, NUM_CLASSES)
             ]
             return F.linear(unit, self.rows[:, :-1], self.rows[:, -1]) - torch.cat([unit[:, :0], *parts], dim=1)
-
-    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_classes: int) -> dict[str, Tensor]:
-        """Return count, sum and sum of outer products per class, of features of length one."""
-        return class_sums(self.seen(features), labels, weights, num_classes, outer=True)
 
     def reserve(self, num_rows: int) -> None:
         """No rows are trained, so none are reserved."""
@@ -100,16 +97,8 @@ class MahalanobisHead(Head):
 
     def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
         """Refuse: a covariance cannot be had back from correlations."""
-        raise ModelError(
-            "this model keeps correlations of its classes, so more pictures cannot be added to them; "
-            "make models with head.kind = prototype, aligned, discriminant, quadratic or ridge for that"
-        )
+        raise self.refusal("this model keeps correlations of its classes")
         yield
-
-    def resize(self, num_classes: int, block_size: int) -> None:
-        """Make room for saved rows and correlations before they are loaded."""
-        super().resize(num_classes, block_size)
-        self.inverses = self.inverses.new_zeros(num_classes, self.num_features, self.num_features)
 
 
 def spread_out(covariance: Tensor, diagonal_share: float, others_share: float) -> Tensor:

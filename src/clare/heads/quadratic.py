@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from clare.heads.discriminant import CovarianceSettings, DiscriminantHead
+from clare.heads.discriminant import DiscriminantHead
 from clare.heads.drift import Drift, stretched
+from clare.heads.head import FormSettings, ShrinkageSettings
 from clare.heads.scatter import own_share_for, sample_means, scatter_sums, shrunk_covariance
 from clare.steps import Collect, Pass
 
@@ -92,7 +93,7 @@ def _apart(sums: dict[str, Tensor]) -> Iterator[Tensor]:
         yield sums["values"][places].double() - mean
 
 
-class QuadraticSettings(CovarianceSettings):
+class QuadraticSettings(FormSettings, ShrinkageSettings):
     """The quadratic discriminant."""
 
     kind: Literal["quadratic"] = Field(
@@ -116,6 +117,7 @@ class QuadraticHead(DiscriminantHead):
     """Class means, one covariance of all classes, and the leading directions of each class's own."""
 
     settings: QuadraticSettings
+    kept_per_class = (*DiscriminantHead.kept_per_class, "factors")
     merges_exactly = False
 
     def __init__(self, num_features: int, settings: QuadraticSettings) -> None:
@@ -210,8 +212,3 @@ class QuadraticHead(DiscriminantHead):
         """Move class means and all covariances to where a task's training took the features."""
         super().carry_over(drift)
         self.factors = stretched(self.factors, drift)
-
-    def resize(self, num_classes: int, block_size: int) -> None:
-        """Make room for saved rows and statistics before they are loaded."""
-        super().resize(num_classes, block_size)
-        self.factors = self.rows.new_zeros(num_classes, self.num_features, self.settings.num_directions)

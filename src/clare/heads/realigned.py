@@ -10,12 +10,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from clare.errors import ModelError
-from clare.heads.aligned import GaussianFeatures
+from clare.heads.aligned import GaussianFeatures, GaussianHead
 from clare.heads.alignment import Decay, decoupled, mean_factors, ridged_factors
-from clare.heads.drift import Drift, moved, stretched
 from clare.heads.head import FormSettings, Head, TrainingSettings
-from clare.heads.statistics import class_means, class_sums
 from clare.steps import Group, Learning, Phase, Sgd
 
 
@@ -60,7 +57,7 @@ class RealignedSettings(FormSettings, TrainingSettings):
         return RealignedHead(num_features, self)
 
 
-class RealignedHead(Head):
+class RealignedHead(GaussianHead):
     """Rows, for each class a Gaussian and the number of its task, and the rows as tasks trained them."""
 
     per_class = (*Head.per_class, "tasks", "trained")
@@ -73,15 +70,12 @@ class RealignedHead(Head):
         super().__init__(num_features, settings)
         self.register_buffer("tasks", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("trained", torch.zeros(0, self.row_size))
+        self.kept_per_class = (*GaussianHead.kept_per_class, "tasks", *(["trained"] if settings.restores else []))
 
     @property
     def finished_form(self) -> str:
         """How finished rows are applied to features; where features count by their class's age, only by this head."""
         return super().finished_form if self.settings.align_fade == 0 else "realigned"
-
-    def statistic(self, features: Tensor, labels: Tensor, weights: Tensor, num_classes: int) -> dict[str, Tensor]:
-        """Return count, sum and sum of outer products per class."""
-        return class_sums(features, labels, weights, num_classes, outer=True)
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the scores of all classes so far, shape (B, K), older ones of features that count for more."""
@@ -101,9 +95,7 @@ class RealignedHead(Head):
         self.append(self.block.data[:num_new])
         if self.settings.restores:
             self.trained = self.rows.data.clone()
-        self.means = torch.cat([self.means, class_means(sums).to(self.means)])
-        factors = ridged_factors(sums, self.settings.align_ridge, self.settings.align_diagonal)
-        self.factors = torch.cat([self.factors, factors.to(self.factors)])
+        self.add_gaussians(sums, ridged_factors(sums, self.settings.align_ridge, self.settings.align_diagonal))
         self.tasks = torch.cat([self.tasks, self.tasks.new_full((num_new,), task)])
         if task > 0:
             yield self._alignment()
@@ -120,7 +112,7 @@ class RealignedHead(Head):
             self.align_loss,
             Sgd(settings.align_learning_rate, 0.9, settings.align_weight_decay, turn=settings.align_turn),
             settings.align_samples,
-            FadedFeatures(means, self.factors, settings.align_samples, ages, settings.align_fade),
+            GaussianFeatures(means, self.factors, settings.align_samples, ages, settings.align_fade),
         )
 
     def align_loss(self, features: Tensor, labels: Tensor) -> Tensor:
@@ -129,39 +121,3 @@ class RealignedHead(Head):
         temperature = self.settings.align_temperature
         scaled = decoupled(logits, self.tasks, temperature) if temperature else self.scale * logits
         return F.cross_entropy(scaled, labels, reduction="none")
-
-    def carry_over(self, drift: Drift) -> None:
-        """Move means and covariances to where a task's training took the features."""
-        self.means, self.factors = moved(self.means, drift), stretched(self.factors, drift)
-
-    def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
-        """Refuse: rows of classes that come again would have to be trained with the task that they came with."""
-        raise ModelError(
-            "this model's rows were trained on pictures that are gone, so more pictures cannot be added to them; "
-            "make models with head.kind = prototype, aligned, discriminant, quadratic or ridge for that"
-        )
-        yield
-
-    def resize(self, num_classes: int, block_size: int) -> None:
-        """Make room for saved rows and Gaussians before they are loaded."""
-        super().resize(num_classes, block_size)
-        self.means = self.means.new_zeros(num_classes, self.num_features)
-        self.factors = self.factors.new_zeros(num_classes, self.num_features, self.num_features)
-        self.tasks = self.tasks.new_zeros(num_classes)
-        self.trained = self.trained.new_zeros(num_classes if self.settings.restores else 0, self.row_size)
-
-
-class FadedFeatures(GaussianFeatures):
-    """Features drawn from one Gaussian per class, shorter the older the class; how much shorter is drawn as well."""
-
-    def __init__(self, means: Tensor, factors: Tensor, samples_per_class: int, ages: Tensor, fade: float) -> None:
-        super().__init__(means, factors, samples_per_class)
-        self.ages, self.fade = ages, fade
-
-    def begin_epoch(self, generator: torch.Generator) -> None:
-        """Draw the features of an epoch."""
-        super().begin_epoch(generator)
-        if self.fade > 0:
-            spread = 0.02 * (torch.rand(self.num_samples, generator=generator).to(self.features) - 0.5)
-            ages = self.ages.to(self.features).repeat_interleave(self.samples_per_class)
-            self.features = self.features / (1 + (self.fade + spread) * ages)[:, None]

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.errors import ModelError
-from clare.heads.head import FormSettings, ScaleSettings
+from clare.heads.head import Form, FormSettings, ScaleSettings
 from clare.heads.random_features import (
     add_sums,
     best_ridge,
@@ -30,6 +30,15 @@ class ProjectionSettings(ScaleSettings):
 
     kind: Literal["ridge"] = Field("ridge", description="Ridge regression on random features.")
     num_projected: int = Field(4000, ge=1, le=100_000, description="Random features of an image.")
+
+
+class FixedRidgeSettings(ProjectionSettings):
+    """Ridge regression at a ridge that a number says, of features as they are."""
+
+    @property
+    def row_form(self) -> Form:
+        """Products of features as they are."""
+        return "linear"
 
 
 class RidgeSettings(ProjectionSettings, FormSettings):
@@ -71,6 +80,7 @@ class RidgeHead(SolvedHead):
         # Half of what the square matrix would take, in memory and in every checkpoint.
         self.register_buffer("gram", torch.zeros(half, 2 * half + 1, dtype=dtype))
         self.register_buffer("sums", torch.zeros(0, size, dtype=dtype))
+        self.kept_per_class = ("rows", "counts", "sums", *(["means"] if keeps_classes else []))
 
     @property
     def finished_size(self) -> int:
@@ -156,10 +166,3 @@ class RidgeHead(SolvedHead):
         """Make room for a block only where a task's training may need one."""
         if self.keeps_classes:
             super().reserve(num_rows)
-
-    def resize(self, num_classes: int, block_size: int) -> None:
-        """Make room for saved rows and sums before they are loaded."""
-        super().resize(num_classes, block_size)
-        self.sums = self.sums.new_zeros(num_classes, self.finished_size)
-        if not self.keeps_classes:
-            self.means = self.means[:0]

@@ -18,6 +18,7 @@ class SolvedHead(Head, ABC):
     """Class means and further sums; a task is trained with the rows of its form, which are then dropped."""
 
     per_class = (*Head.per_class, "counts")
+    kept_per_class: tuple[str, ...] = ("rows", "means", "counts")
     counts: Tensor
 
     def __init__(self, num_features: int, settings: HeadSettings) -> None:
@@ -97,10 +98,3 @@ class SolvedHead(Head, ABC):
         self.add_classes(other.sums_of(is_new))
         self.add_shared(other)
         self.replace(self.solve())
-
-    def resize(self, num_classes: int, block_size: int) -> None:
-        """Make room for saved rows and sums before they are loaded."""
-        super().resize(num_classes, block_size)
-        self.rows = nn.Parameter(self.rows.new_zeros(num_classes, self.finished_size), requires_grad=False)
-        self.means = self.means.new_zeros(num_classes, self.num_features)
-        self.counts = self.counts.new_zeros(num_classes)

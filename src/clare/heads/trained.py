@@ -3,7 +3,6 @@
 from typing import Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from clare.errors import ModelError
 from clare.heads.head import FormSettings, Head, TrainingSettings
@@ -40,11 +39,4 @@ class TrainedHead(Head):
 
     def sweep(self, num_classes: int) -> Pass | Collect:
         """Refuse: there is nothing to which more samples could be added."""
-        raise ModelError(
-            "this model's rows were trained on pictures that are gone, so more pictures cannot be added to them; "
-            "make models with head.kind = prototype, aligned, discriminant, quadratic or ridge for that"
-        )
-
-    def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
-        """Refuse, as `sweep` does."""
-        yield self.sweep(len(places))
+        raise self.refusal()

@@ -75,7 +75,10 @@ class Care(RecipeMethod, PassesSeveralTimes, HasStructure, HasTinySettings):
             yield self._phase("first half", first, rate, rate / 2)
             if isinstance(self.head, RealignedHead):
                 yield from self._finish(num_new)
-                self._reopen(num_new)
+                # The task's classes are taken back, to go on from their rows.
+                self.head.block.data[:num_new] = self.head.rows.data[-num_new:]
+                for _ in range(num_new):
+                    self.head.forget(self.head.num_classes - 1)
             yield self._phase("second half", settings.epochs - first, rate / 2, 0.0)
         else:
             yield self._phase("train", settings.epochs, rate, 0.0)
@@ -95,12 +98,6 @@ class Care(RecipeMethod, PassesSeveralTimes, HasStructure, HasTinySettings):
         """Finish the rows with features of images whose task is known."""
         found = yield Collect("features", self.known_features)
         yield from answered(self.head.finish(num_new), found)
-
-    def _reopen(self, num_new: int) -> None:
-        """Take the task's classes back, to go on from their rows."""
-        self.head.block.data[:num_new] = self.head.rows.data[-num_new:]
-        for _ in range(num_new):
-            self.head.forget(self.head.num_classes - 1)
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy, and what the probers of all blocks lack to tell the classes apart."""

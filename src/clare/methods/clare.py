@@ -14,7 +14,7 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast, Over
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
-from clare.methods._shared.need import find_likeness, find_part
+from clare.methods._shared.need import PARTS, find_likeness, find_part
 from clare.methods._shared.trust import Trust
 from clare.methods.base import register
 from clare.methods.protocols import (
@@ -31,7 +31,6 @@ from clare.sparse.allocator import Allocator
 from clare.sparse.diagnosis import count_claim, count_per_block, movement_histogram, smallest
 from clare.sparse.gates import Gates
 from clare.sparse.ledger import Ledger
-from clare.sparse.need import PARTS
 from clare.sparse.select import budget_of, select_random
 from clare.sparse.update import MergeForm, PenaltyForm
 from clare.steps import Choosing, Collect, Group, Learning, Notice, Penalty, Phase, TaskInfo

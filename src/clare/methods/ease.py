@@ -14,16 +14,14 @@ from clare.backbones.vit import Backbone
 from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.statistics import class_means, class_sums
 from clare.heads.subspaces import subspace_weights, synthesise, weighted_cosines, whole_cosines
-from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
+from clare.methods._shared.task_adapters import GrowingAdapterMethod, TaskAdapterSettings
 from clare.methods.base import bare_features, register
-from clare.methods.protocols import GrowsFeatures, HasStructure, PassesSeveralTimes
 from clare.settings import Acts
 from clare.steps import Group, Learning, Pass, TaskInfo
 from clare.tuners.adapter import AdapterSettings
-from clare.tuners.adapter_stack import AdapterStack
 
 
-class EaseSettings(RecipeSettings):
+class EaseSettings(TaskAdapterSettings):
     """The published recipe for CIFAR-100 with five classes per task, and the weights of the subspaces."""
 
     acts: ClassVar[Acts] = {
@@ -31,11 +29,10 @@ class EaseSettings(RecipeSettings):
         "bare_weight": {"reweighted": (True,), "bare_subspace": (True,)},
     }
 
-    defaults: ClassVar[Any] = {"batch_size": 48, "learning_rate": 0.025}
+    defaults: ClassVar[Any] = {"adapter": AdapterSettings(), "batch_size": 48, "learning_rate": 0.025}
     head: PrototypeAfterTraining = Field(
         PrototypeAfterTraining(learnt_scale=True), description="The classifier that a task is trained with."
     )
-    adapter: AdapterSettings = Field(AdapterSettings(), description="The adapter of each task.")
     cross_weight: float = Field(
         0.1, ge=0, le=100, description="Weight that all subspaces but a class's own share in its logit."
     )
@@ -53,7 +50,7 @@ class EaseSettings(RecipeSettings):
 
 
 @register
-class Ease(RecipeMethod, GrowsFeatures, PassesSeveralTimes, HasStructure):
+class Ease(GrowingAdapterMethod):
     """One adapter per task; a class is judged in all subspaces, most of all in that of its own task."""
 
     name = "ease"
@@ -68,7 +65,6 @@ class Ease(RecipeMethod, GrowsFeatures, PassesSeveralTimes, HasStructure):
 
     def __init__(self, backbone: Backbone, settings: EaseSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed)
-        self.adapters = AdapterStack(backbone.vit, settings.adapter)
         self.num_bare = int(settings.bare_subspace)
         self.register_buffer("prototypes", torch.zeros(0, self.num_bare, self.head.num_features))
         self.register_buffer("weights", torch.zeros(0, self.num_bare), persistent=False)
@@ -76,10 +72,9 @@ class Ease(RecipeMethod, GrowsFeatures, PassesSeveralTimes, HasStructure):
     def learn(self, task: TaskInfo) -> Learning:
         """Train a fresh adapter with throw-away rows, then place the classes in all subspaces."""
         num_new = len(task.classes)
-        self.head.open_block(num_new, task.generator("rows"))
+        self.begin(task)
         if self.tasks:
-            self.adapters.keep()
-        self.adapters.draw(task.generator("adapter"))
+            self.adapters.draw(task.generator("adapter"))
         yield self.phase("train", self.settings.epochs, [Group(self.adapters.current), *self.head.groups()])
 
         def statistic(features: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
@@ -90,8 +85,7 @@ class Ease(RecipeMethod, GrowsFeatures, PassesSeveralTimes, HasStructure):
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the task's classes, in the task's own subspace."""
-        current = self.adapters.current[None]
-        return self.head.block_loss(self.adapters.features(images, current)[:, 0], labels)
+        return self.head.block_loss(self.task_features(images), labels)
 
     def _place(self, means: Tensor, sizes: list[int]) -> None:
         """Add the new classes' prototypes, and make those of the old classes in later subspaces anew."""
@@ -106,11 +100,6 @@ class Ease(RecipeMethod, GrowsFeatures, PassesSeveralTimes, HasStructure):
         """Set what each subspace counts for each class."""
         weights = subspace_weights(sizes, self.settings.cross_weight, self.prototypes.device)
         self.weights = F.pad(weights, (self.num_bare, 0), value=self.settings.bare_weight)
-
-    @property
-    def features_version(self) -> int | None:
-        """Nothing is fixed until the first task is learnt; from then on subspaces are added and none changes."""
-        return 0 if self.tasks else None
 
     @property
     def num_parts(self) -> int:
@@ -136,15 +125,10 @@ class Ease(RecipeMethod, GrowsFeatures, PassesSeveralTimes, HasStructure):
                 return weighted_cosines(parts, self.prototypes, self.weights)
             return whole_cosines(parts, self.prototypes)
 
-    @property
-    def num_passes(self) -> int:
-        """One for each subspace."""
-        return self.num_parts
-
     def rebuild(self, structure: dict[str, Any]) -> None:
         """Make room for adapters and prototypes; the head keeps no finished rows."""
         self.head.resize(0, int(structure["block_size"]))
+        super().rebuild(structure)
         sizes = [len(task) for task in self.tasks]
-        self.adapters.resize(max(len(sizes), 1))
         self.prototypes = self.prototypes.new_zeros(sum(sizes), self.num_bare + len(sizes), self.prototypes.shape[2])
         self._weigh(sizes)

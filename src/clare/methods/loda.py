@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from clare.backbones.vit import Backbone
 from clare.heads.kinds import AnyHead
 from clare.heads.trained import TrainedSettings
+from clare.methods._shared.low_rank import LowRankMethod
 from clare.methods._shared.recipe import MarginMethod, MarginSettings
-from clare.methods.base import bare_features, register
+from clare.methods.base import register
 from clare.methods.protocols import HasTinySettings
-from clare.steps import Agreement, Group, Learning, Pass, Solve, TaskInfo
+from clare.steps import Agreement, Group, Learning, Solve, TaskInfo
 from clare.tuners.lora import QkvLora
 
 SHARED_SHARE, OWN_SHARE = 0.25, 0.5
@@ -45,7 +46,7 @@ class LodaSettings(MarginSettings):
 
 
 @register
-class Loda(MarginMethod, HasTinySettings):
+class Loda(MarginMethod, LowRankMethod, HasTinySettings):
     """Two low-rank updates of all projections to queries, keys and values, merged after every task."""
 
     name = "loda"
@@ -55,7 +56,6 @@ class Loda(MarginMethod, HasTinySettings):
     fixed_shapes = True
     settings_type = LodaSettings
     settings: LodaSettings
-    merged: Tensor
     moments: Tensor
 
     def __init__(self, backbone: Backbone, settings: LodaSettings, seed: int) -> None:
@@ -71,16 +71,11 @@ class Loda(MarginMethod, HasTinySettings):
         """Return what is added to the projections, shape (L, 3, D, D)."""
         return self.merged + SHARED_SHARE * self.lora.product() + OWN_SHARE * (self.own_up @ self.own_down)
 
-    def features(self, images: Tensor) -> Tensor:
-        """Return the features with all tasks' updates."""
-        with self.lora.active(self.update()):
-            return bare_features(self, images)
-
     def learn(self, task: TaskInfo) -> Learning:
         """Find the directions, train the updates along them, merge them, and remember the task's inputs."""
         settings, is_first = self.settings, not self.tasks
         self.head.open_block(len(task.classes), task.generator("rows"))
-        before = yield self._moments("inputs before")
+        before = yield self.input_moments("inputs before")
         solved = yield Solve("directions", lambda: self._directions(moment_of(before)))
         self.lora.down.copy_(solved["shared"])
         self.own_down.copy_(solved["own"])
@@ -88,23 +83,13 @@ class Loda(MarginMethod, HasTinySettings):
         groups = [*(Group(parameter) for parameter in trained), *self.head.groups()]
         agreement = Agreement(settings.reach, trained, len(self.head.block)) if settings.reach else None
         yield self.phase("train", settings.epochs, groups, agreement=agreement)
-        trained_on = yield self._moments("inputs of the trained")
+        trained_on = yield self.input_moments("inputs of the trained")
         self._merge(moment_of(trained_on))
         if settings.as_published:
             self.moments.add_(moment_of(trained_on))
-        after = yield self._moments("inputs after")
+        after = yield self.input_moments("inputs after")
         self.moments.add_(moment_of(after))
         yield from self.head.finish(len(task.classes))
-
-    def _moments(self, name: str) -> Pass:
-        """Ask for the second moments of the inputs of every block's projection, augmented as in training."""
-
-        def statistic(images: Tensor, _: Tensor, weights: Tensor) -> dict[str, Tensor]:
-            with self.lora.active(self.update()), self.lora.watched(weights) as moments:
-                self.backbone.forward_features(images)
-            return {"moments": torch.stack(moments), "count": weights.double().sum()}
-
-        return Pass(name, statistic, of="images", view="train")
 
     def _directions(self, moments: Tensor) -> dict[str, Tensor]:
         """Return both down-projections of every block, shape (L, 1, R, D); the first task has nothing of its own."""

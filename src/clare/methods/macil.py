@@ -19,9 +19,10 @@ from clare.heads.kinds import AnyHead
 from clare.heads.mahalanobis import spread_out
 from clare.heads.realigned import RealignedSettings
 from clare.heads.statistics import class_sums, unbiased_covariances
-from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
-from clare.methods.base import bare_features, register
-from clare.methods.protocols import Deployed, Deploys, HasTinySettings, KeepsRowsAlone
+from clare.methods._shared.low_rank import LowRankMethod
+from clare.methods._shared.recipe import RecipeSettings
+from clare.methods.base import register
+from clare.methods.protocols import Deploys, HasTinySettings, KeepsRowsAlone
 from clare.steps import Collect, Group, Learning, Solve, TaskInfo, answered
 from clare.tuners.lora import QkvLora, draw_down
 
@@ -32,13 +33,12 @@ SHARE, RIDGE = 10.0, 1e-3
 class MacilSettings(RecipeSettings):
     """The authors' hyper-parameters, the same on all sets."""
 
+    defaults: ClassVar[Any] = {"batch_size": 48, "weight_decay": 0.0}
     head: AnyHead = Field(RealignedSettings(align_temperature=0.1), description="The classifier.")
     rank: int = Field(32, ge=1, le=4096, description="Rank of a task's update of a key or value projection.")
     first_epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training the first task.")
     epochs: int = Field(10, ge=1, le=10_000, description="Epochs of training a later task.")
-    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
     learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
-    weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay of what is being trained.")
     pair_weight: float = Field(1.0, ge=0, le=1e6, description="Weight of how distances within a class change.")
     patch_weight: float = Field(0.4, ge=0, le=1e6, description="Weight of how patches change.")
     shift_width: float = Field(
@@ -53,7 +53,7 @@ class MacilSettings(RecipeSettings):
 
 
 @register
-class Macil(RecipeMethod, Deploys, KeepsRowsAlone, HasTinySettings):
+class Macil(LowRankMethod, Deploys, KeepsRowsAlone, HasTinySettings):
     """Updates of keys and values, merged after every task, whose training looks at the network before it as well."""
 
     name = "macil"
@@ -67,7 +67,6 @@ class Macil(RecipeMethod, Deploys, KeepsRowsAlone, HasTinySettings):
     fixed_shapes = True
     settings_type = MacilSettings
     settings: MacilSettings
-    merged: Tensor
     roots: Tensor
 
     def __init__(self, backbone: Backbone, settings: MacilSettings, seed: int) -> None:
@@ -75,19 +74,6 @@ class Macil(RecipeMethod, Deploys, KeepsRowsAlone, HasTinySettings):
         self.lora = QkvLora(backbone.vit, settings.rank, ("k", "v"), False, num_kept=settings.kept_directions)
         self.register_buffer("merged", self.lora.product())
         self.register_buffer("roots", torch.zeros(0, *[self.head.num_features] * 2), persistent=False)
-
-    def update(self) -> Tensor:
-        """Return the sum of all tasks' updates, shape (L, P, D, D)."""
-        return self.merged + self.lora.product()
-
-    def features(self, images: Tensor) -> Tensor:
-        """Return the features with all tasks' updates."""
-        with self.lora.active(self.update()):
-            return bare_features(self, images)
-
-    def deployed(self) -> Deployed:
-        """Return the projections with all updates."""
-        return Deployed(self.lora.weights(self.backbone, self.update()))
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train an update beside the network before it, merge it, let old classes follow, then finish the rows."""
@@ -97,7 +83,7 @@ class Macil(RecipeMethod, Deploys, KeepsRowsAlone, HasTinySettings):
         groups = [Group(self.lora.down), Group(self.lora.up), *self.head.groups()]
         if not self.tasks:
             yield self.phase("train", settings.first_epochs, groups)
-            self._merge()
+            self.merge()
             yield from self.head.finish(num_new)
             return
         before = yield Collect("features before", self.features)
@@ -107,18 +93,13 @@ class Macil(RecipeMethod, Deploys, KeepsRowsAlone, HasTinySettings):
             self.roots = self.roots.new_zeros(len(self.head.block), *self.roots.shape[1:])
         self.roots[:num_new] = solved["roots"].to(self.roots)
         yield replace(self.phase("train", settings.epochs, groups), loss=self.watched_loss)
-        self._merge()
+        self.merge()
         after = yield Collect("features after", self.features)
         if self.head.follows_drift:
             means = self.head.means if len(self.head.means) else self.head.rows.data
             start, end = (self.head.seen(each["values"]) for each in (before, after))
             self.head.carry_over((yield Solve("shift", lambda: {"moves": kernel_moves(start, end, means, width)})))
         yield from answered(self.head.finish(num_new), after)
-
-    def _merge(self) -> None:
-        """Add the trained update to the merged ones; features do not change."""
-        self.merged.add_(self.lora.product())
-        self.lora.up.zero_()
 
     def watched_loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the task's classes, and what its pairs and patches have changed."""

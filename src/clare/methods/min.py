@@ -4,6 +4,7 @@
 Shapes: K classes so far, M random features, D features, T tasks.
 """
 
+import math
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,9 +13,8 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.analytic import AnalyticSettings
 from clare.heads.random_features import projected
-from clare.heads.ridge import RidgeHead
+from clare.heads.ridge import FixedRidgeSettings, RidgeHead
 from clare.methods._shared.prompted import frozen
 from clare.methods.base import HeadOnlySettings, Method, register
 from clare.methods.protocols import HasStructure, HasTinySettings
@@ -23,6 +23,21 @@ from clare.settings import Acts
 from clare.steps import Collect, Group, Learning, Phase, Sgd, Solve, TaskInfo
 from clare.tuners.backbone_weights import BackboneWeights
 from clare.tuners.noise_maps import NoiseMaps
+
+
+class AnalyticSettings(FixedRidgeSettings):
+    """The random features and the regression on them."""
+
+    num_projected: int = Field(16_384, ge=1, le=100_000, description="Random features of an image.")
+    ridge: float = Field(100.0, gt=0, le=1e12, description="Ridge of the regression.")
+
+    def make(self, num_features: int, seed: int) -> RidgeHead:
+        """Return the head of so many features, whose projection depends on the seed alone."""
+        generator = generator_at(seed, "projection")
+        head = RidgeHead(num_features, self, generator, dtype=torch.float64, keeps_classes=False)
+        bound = 1 / math.sqrt(self.num_projected)
+        head.projection.uniform_(-bound, bound, generator=generator)
+        return head
 
 
 class MinSettings(HeadOnlySettings):

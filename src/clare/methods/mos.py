@@ -17,9 +17,9 @@ from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.realigned import RealignedHead, RealignedSettings
 from clare.heads.statistics import class_means, class_sums
 from clare.heads.subspaces import task_of_classes
-from clare.methods._shared.task_adapters import TASK_HEAD, TaskAdapterMethod, TaskAdapterSettings
+from clare.methods._shared.task_adapters import TASK_HEAD, GrowingAdapterMethod, TaskAdapterSettings
 from clare.methods.base import register
-from clare.methods.protocols import GrowsFeatures, HasTinySettings
+from clare.methods.protocols import HasTinySettings
 from clare.steps import Group, Learning, Pass, Pull, TaskInfo
 
 MOS_HEAD = TASK_HEAD.model_copy(update={"form": "linear", "align_samples": 240})
@@ -32,8 +32,8 @@ NUM_ROUNDS = 4
 class MosSettings(TaskAdapterSettings):
     """The authors' hyper-parameters on CIFAR-100 with five classes per task."""
 
+    defaults: ClassVar[Any] = {"batch_size": 48}
     head: RealignedSettings | PrototypeAfterTraining = Field(MOS_HEAD, description="The classifier.")
-    batch_size: int = Field(48, ge=1, le=65_536, description="Images per step, over all ranks together.")
     learning_rate: float = Field(0.03, gt=0, le=100, description="Learning rate of the adapter, along a cosine.")
     row_factor: float = Field(0.1, gt=0, le=1000, description="The rows' share of that rate.")
     apart_weight: float = Field(
@@ -48,7 +48,7 @@ class MosSettings(TaskAdapterSettings):
 
 
 @register
-class Mos(TaskAdapterMethod, GrowsFeatures, HasTinySettings):
+class Mos(GrowingAdapterMethod, HasTinySettings):
     """Adapters that stay near each other, and class means under the first one, which say whom to ask first."""
 
     name = "mos"
@@ -92,16 +92,6 @@ class Mos(TaskAdapterMethod, GrowsFeatures, HasTinySettings):
         features = self.task_features(images)
         means = self.head.means if isinstance(self.head, RealignedHead) else self.head.rows.data
         return self.head.block_loss(features, labels) + self.settings.apart_weight * apartness(features, means, weights)
-
-    @property
-    def features_version(self) -> int | None:
-        """Nothing is fixed until the first task is learnt; from then on adapters are added and none changes."""
-        return 0 if self.tasks else None
-
-    @property
-    def num_parts(self) -> int:
-        """One for each adapter."""
-        return len(self.adapters)
 
     def features(self, images: Tensor) -> Tensor:
         """Return the features under all adapters side by side."""

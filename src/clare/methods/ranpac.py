@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
-from clare.heads.head import Form
-from clare.heads.ridge import ProjectionSettings, RidgeHead
+from clare.heads.ridge import FixedRidgeSettings, RidgeHead
 from clare.methods._shared.first_task import FirstTaskMethod, FirstTaskSettings
 from clare.methods.base import register
 from clare.methods.protocols import HasTinySettings
@@ -17,7 +16,7 @@ from clare.seeds import generator_at
 from clare.steps import Collect, Learning, Notice, Result, Solve, TaskInfo
 
 
-class RanPacHeadSettings(ProjectionSettings):
+class RanPacHeadSettings(FixedRidgeSettings):
     """The random projection and the regression."""
 
     num_projected: int = Field(10_000, ge=1, le=100_000, description="Random features of an image.")
@@ -27,11 +26,6 @@ class RanPacHeadSettings(ProjectionSettings):
     precision: Literal["float32", "float64"] = Field(
         "float32", description="Type of sums and solutions; float64 takes twice the memory and allows smaller ridges."
     )
-
-    @property
-    def row_form(self) -> Form:
-        """Products of features as they are."""
-        return "linear"
 
     def make(self, num_features: int, seed: int) -> RidgeHead:
         """Return the head of so many features, whose projection depends on the seed alone."""

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
 from clare.heads.trained import TrainedSettings
-from clare.methods._shared.recipe import EpochSettings, RecipeMethod
-from clare.methods.base import MethodSettings, bare_features, register
-from clare.methods.protocols import Deployed, Deploys, HasStructure, HasTinySettings
+from clare.methods._shared.low_rank import LowRankMethod
+from clare.methods._shared.recipe import EpochSettings
+from clare.methods.base import MethodSettings, register
+from clare.methods.protocols import Deploys, HasStructure, HasTinySettings
 from clare.steps import Group, Learning, Sgd, TaskInfo
 from clare.tuners.lora import QkvLora, draw_down, unit_norm
 
@@ -32,7 +33,7 @@ class SdLoraSettings(MethodSettings, EpochSettings):
 
 
 @register
-class SdLora(RecipeMethod, HasStructure, Deploys, HasTinySettings):
+class SdLora(LowRankMethod, HasStructure, Deploys, HasTinySettings):
     """One low-rank direction per task on queries and values, one magnitude per direction."""
 
     # Steps are not recorded: directions and magnitudes grow with every task.
@@ -67,15 +68,6 @@ class SdLora(RecipeMethod, HasStructure, Deploys, HasTinySettings):
     def num_earlier(self) -> int:
         """The ranks of all earlier directions together."""
         return self.earlier_down.shape[2]
-
-    def features(self, images: Tensor) -> Tensor:
-        """Return the features with all tasks' directions."""
-        with self.lora.active(self.update()):
-            return bare_features(self, images)
-
-    def deployed(self) -> Deployed:
-        """Return the projections with all directions."""
-        return Deployed(self.lora.weights(self.backbone, self.update()))
 
     def learn(self, task: TaskInfo) -> Learning:
         """Fix the last direction, draw a new one, and train it with all magnitudes and the new rows."""

@@ -24,8 +24,7 @@ from clare.steps import Group, Learning, TaskInfo
 class TunaSettings(TaskAdapterSettings):
     """The authors' hyper-parameters on CIFAR-100 with five classes per task."""
 
-    epochs: int = Field(15, ge=1, le=10_000, description="Epochs of training a task.")
-    batch_size: int = Field(16, ge=1, le=65_536, description="Images per step, over all ranks together.")
+    defaults: ClassVar[Any] = {"epochs": 15, "batch_size": 16}
     learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
     margin: float = Field(
         0.0, ge=0, le=2, description="What the cosine of an image's own class must be larger by, in the loss."

@@ -227,7 +227,7 @@ def has_whole_model(folder: Path) -> bool:
 def advance(folder: Path, manifest: Manifest, state: State, change: dict[str, Any]) -> Manifest:
     """Commit a change: a new state, while the one before it is kept."""
     content = state_bytes(manifest.state)
-    name = f"state-{_digest(content)}.json"
+    name = f"state-{digest_of(content)[:16]}.json"
     write_bytes(folder / name, content)
     kept = [*manifest.kept, {"state": name, "tensors": manifest.state["tensors"]}][-manifest.num_kept :]
     return _changed(folder, manifest, state, change, kept)
@@ -259,14 +259,9 @@ def state_bytes(state: State) -> bytes:
 def write_state_tensors(folder: Path, tensors: dict[str, Tensor]) -> str:
     """Write tensors under a name that tells whether the bytes are those that were saved, and return the name."""
     data = save({name: tensor.to("cpu").contiguous() for name, tensor in tensors.items()})
-    name = f"tensors-{_digest(data)}.safetensors"
+    name = f"tensors-{digest_of(data)[:16]}.safetensors"
     write_bytes(folder / name, data)
     return name
-
-
-def _digest(data: bytes) -> str:
-    """Return a short hash."""
-    return digest_of(data)[:16]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -277,6 +272,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def _read_named(kind: str, path: Path) -> bytes:
     """Read a file whose name tells what it holds."""
     data = read_bytes(path, ModelError, RESTORE)
-    if path.name != f"{kind}-{_digest(data)}{path.suffix}":
+    if path.name != f"{kind}-{digest_of(data)[:16]}{path.suffix}":
         raise ModelError(f"{path} is damaged: its content does not fit its name; {RESTORE}")
     return data

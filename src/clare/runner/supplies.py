@@ -13,9 +13,8 @@ from rich.progress import Progress as Bars
 
 from clare.backbones.settings import BackboneSettings
 from clare.backbones.weights import fetch_weights, find_weights, weights_size
-from clare.data.archives import Progress
 from clare.data.catalogue import CATALOGUE, Facts
-from clare.data.fetch import Fetcher
+from clare.data.fetch import Fetcher, Progress
 from clare.data.inventory import differences, folder_of, layout_of, take_inventory
 from clare.data.settings import DRAWINGS, DataSettings
 from clare.disk import free_space, readable_size

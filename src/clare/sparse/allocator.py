@@ -10,7 +10,7 @@
 All parameters together are one pool of N coordinates; a mask is a boolean vector over it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,9 +86,12 @@ class Allocator:
         if penalty < 0:
             raise ValueError(f"the penalty is {penalty}; give zero or a positive weight")
         start, free = self.values(), self.ledger.free.clone()
-        with self._back_to(start), self.only(optimizer, free, penalty):
-            yield
+        try:
+            with self.only(optimizer, free, penalty):
+                yield
             scores = (self.values() - start).abs()
+        finally:
+            self.write(start)
         self._chosen = self.choose(scores, free, share)
 
     def choose(self, scores: Tensor, candidates: Tensor, share: float, unmoved: bool = False) -> Tensor:
@@ -116,17 +119,20 @@ class Allocator:
         _check_optimizer(optimizer, self.parameters)
         masks, anchors = self.split(mask), self.split(self.values())
         before: list[Tensor] = []
-        groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
-        thresholds = [_threshold(groups[id(parameter)], penalty) for parameter in self.parameters]
+        found = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
+        groups = [found[id(parameter)] for parameter in self.parameters]
 
         def keep(*_: Any) -> None:
             before[:] = [parameter.detach().clone() for parameter in self.parameters]
 
         @torch.no_grad()
         def put_back(*_: Any) -> None:
-            parts = zip(self.parameters, before, masks, anchors, thresholds, strict=True)
-            for parameter, old, open_, anchor, threshold in parts:
-                new = held(parameter.data, anchor, threshold()) if penalty else parameter.data
+            for parameter, old, open_, anchor, group in zip(
+                self.parameters, before, masks, anchors, groups, strict=True
+            ):
+                # An L1 penalty pulls at the group's present rate, and momentum repeats each pull.
+                threshold = float(group["lr"]) * penalty / (1 - float(group.get("momentum", 0.0)))
+                new = held(parameter.data, anchor, threshold) if penalty else parameter.data
                 parameter.copy_(torch.where(open_, new, old))
 
         hooks = [optimizer.register_step_pre_hook(keep), optimizer.register_step_post_hook(put_back)]
@@ -188,14 +194,6 @@ class Allocator:
         self.ledger.load_state_dict({name: state[f"ledger.{name}"] for name in self.ledger.state_dict()})
         self._chosen = None
 
-    @contextmanager
-    def _back_to(self, start: Tensor) -> Iterator[None]:
-        """Put the parameters back to these values at the end, whatever happens."""
-        try:
-            yield
-        finally:
-            self.write(start)
-
     def _check_shapes(self) -> None:
         """Refuse parameters that are no longer what the pool was made of."""
         for name, parameter in self._named.items():
@@ -231,9 +229,3 @@ def _check_optimizer(optimizer: Optimizer, parameters: list[nn.Parameter]) -> No
         raise ValueError(
             "the optimiser has taken steps before, which its moments remember; make a new one for each stage"
         )
-
-
-def _threshold(group: dict[str, Any], penalty: float) -> Callable[[], float]:
-    """Return how far an L1 penalty pulls in one step at the group's present rate; momentum repeats each pull."""
-    momentum = float(group.get("momentum", 0.0))
-    return lambda: float(group["lr"]) * penalty / (1 - momentum)

@@ -4,18 +4,17 @@ Shapes: N coordinates, L blocks, D width of the residual stream, R bottleneck.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from clare.backbones.attach import BranchedBlock, replace_blocks, restore_blocks
 from clare.backbones.families import Model, family_of
 from clare.settings import Settings
-from clare.tuners.tuner import Tuner
+from clare.tuners.tuner import Branches, Tuner
 
 
 class AdapterSettings(Settings):
@@ -32,7 +31,7 @@ Weights = tuple[Tensor, ...]
 """These parts of one block."""
 
 
-class FlatAdapter(Tuner):
+class FlatAdapter(Branches, Tuner):
     """All adapter coordinates as one flat parameter, beside their initial values."""
 
     initial: Tensor
@@ -52,36 +51,25 @@ class FlatAdapter(Tuner):
         self._weights: list[Weights] = []
         self._is_other = False
         self._replacement: Tensor | None = None
-        replace_blocks(model, lambda block, index: BranchedBlock(model, block, self, index))
+        self.attach_branches(model)
 
     @property
     def num_blocks(self) -> int:
         """How many blocks have an adapter."""
         return len(self.widths)
 
-    @contextmanager
-    def spread(self, other: Tensor | None = None) -> Iterator[None]:
+    def spread(self, other: Tensor | None = None) -> AbstractContextManager[None]:
         """Split the flat parameter once for all blocks of a forward pass; other values are used without dropout."""
         kind = self.values.device.type
         # One cast of the flat vector, where autocast would make one of every slice.
         own = self.values if self._replacement is None else self._replacement
         values = own if other is None else other
         values = values.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else values
-        self._weights = self._split(values)
-        self._is_other = other is not None
-        try:
-            yield
-        finally:
-            self._weights = []
+        return self.switched(_weights=self._split(values), _is_other=other is not None)
 
-    @contextmanager
-    def replaced(self, values: Tensor) -> Iterator[None]:
+    def replaced(self, values: Tensor) -> AbstractContextManager[None]:
         """Let other values, such as those made of the flat parameter, take its place, with dropout as ever."""
-        self._replacement = values
-        try:
-            yield
-        finally:
-            self._replacement = None
+        return self.switched(_replacement=values)
 
     @property
     def block_sizes(self) -> list[int]:
@@ -135,10 +123,6 @@ class FlatAdapter(Tuner):
     def is_active(self) -> bool:
         """Whether a forward pass is adapted."""
         return len(self._weights) > 0
-
-    def detach(self, model: Model) -> None:
-        """Put the bare blocks back."""
-        restore_blocks(model)
 
     def branch(self, index: int, x: Tensor) -> Tensor:
         """Return scale * up(dropout(relu(down(x)))) of one block."""

@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from clare.backbones.attach import BranchedBlock, replace_blocks, restore_blocks
 from clare.backbones.families import Model
 from clare.settings import Settings
 from clare.steps import Group
 from clare.tuners.limits import one_width, unfit
-from clare.tuners.mixture import newest_mask, uniform
+from clare.tuners.mixture import Entries, uniform
+from clare.tuners.tuner import Branches
 
 CLOSED = -1e4
 """The logit of a class that a task does not have: no probability, and no infinity in a logarithm."""
@@ -36,25 +36,21 @@ class ExpertSettings(Settings):
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on hidden layers while training.")
 
 
-class ExpertBlock(nn.Module):
+class ExpertBlock(Entries):
     """The experts of one block and the shared adapter; every parameter has one entry for each expert."""
 
-    def __init__(self, width: int, settings: ExpertSettings) -> None:
+    def __init__(self, width: int, settings: ExpertSettings, generator: torch.Generator) -> None:
         super().__init__()
         self.width, self.settings = width, settings
         self.num_places = 0
-        for name, entry in self._draw(settings.shared_bottleneck, torch.Generator()).items():
-            self.register_parameter(f"shared_{name}", nn.Parameter(entry[None].clone(), requires_grad=False))
+        shared = self._draw(settings.shared_bottleneck, generator)
+        self.take({f"shared_{name}": entry[None] for name, entry in shared.items()})
         self.resize(0, 0)
-
-    def get(self, name: str) -> nn.Parameter:
-        """Return a parameter by its name."""
-        return self.get_parameter(name)
 
     @property
     def num_entries(self) -> int:
         """How many experts there are."""
-        return len(self.get("down"))
+        return len(self.get_parameter("down"))
 
     def _draw(self, hidden: int, generator: torch.Generator) -> dict[str, Tensor]:
         """Return an adapter that changes nothing yet, since its scale is zero."""
@@ -69,22 +65,17 @@ class ExpertBlock(nn.Module):
             "scale": torch.zeros(width),
         }
 
-    def _gate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return a prober and a router."""
+    def _gate(self, num_entries: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return a prober and a router over so many experts."""
         width, size = self.width, self.num_places
         return {
             "prober_norm": 0.02 * torch.randn(width, generator=generator),
             "prober_norm_bias": torch.zeros(width),
             "prober": uniform((size, width), width, generator),
             "prober_bias": uniform((size,), width, generator),
-            "router": 0.02 * torch.randn(self.num_entries + 1, width, generator=generator),
-            "router_bias": torch.zeros(self.num_entries + 1),
+            "router": 0.02 * torch.randn(num_entries, width, generator=generator),
+            "router_bias": torch.zeros(num_entries),
         }
-
-    def draw_shared(self, generator: torch.Generator) -> None:
-        """Make the shared adapter a fresh one."""
-        for name, entry in self._draw(self.settings.shared_bottleneck, generator).items():
-            self.get(f"shared_{name}").data.copy_(entry[None])
 
     def grow(self, num_classes: int, generator: torch.Generator) -> None:
         """Add an expert: a fresh one, or from the third on the mean of all but the last."""
@@ -92,47 +83,28 @@ class ExpertBlock(nn.Module):
         self.num_places += added
         fresh = self._draw(self.settings.bottleneck, generator)
         if size >= 2:
-            fresh = {name: self.get(name).data[:-1].mean(0) for name in ADAPTER}
-        fresh |= self._gate(generator)
-        old = {name: self.get(name).data for name in (*ADAPTER, *GATE)}
-        old["prober"], old["prober_bias"] = (
-            F.pad(old["prober"], (0, 0, 0, added)),
-            F.pad(old["prober_bias"], (0, added)),
-        )
-        old["router"], old["router_bias"] = F.pad(old["router"], (0, 0, 0, 1)), F.pad(old["router_bias"], (0, 1))
-        self._take({name: torch.cat([old[name], fresh[name][None].to(old[name])]) for name in old})
+            fresh = {name: self.get_parameter(name).data[:-1].mean(0) for name in ADAPTER}
+        fresh |= self._gate(size + 1, generator)
+        old = {name: self.get_parameter(name).data for name in (*ADAPTER, *GATE)}
+        for name, more in (("prober", added), ("router", 1)):
+            old[name], old[f"{name}_bias"] = F.pad(old[name], (0, 0, 0, more)), F.pad(old[f"{name}_bias"], (0, more))
+        self.take({name: torch.cat([old[name], fresh[name][None].to(old[name])]) for name in old})
 
     def resize(self, num_entries: int, num_places: int) -> None:
         """Make room for saved experts, whose probers have so many places, before they are loaded."""
         self.num_places = num_places
-        device = self.get("shared_down").device
-        like = {**self._draw(self.settings.bottleneck, torch.Generator()), **self._blank_gate(num_entries)}
-        self._take({name: torch.zeros(num_entries, *entry.shape, device=device) for name, entry in like.items()})
-
-    def _blank_gate(self, num_entries: int) -> dict[str, Tensor]:
-        """Return the shapes of probers and routers where there are so many experts."""
-        width, size = self.width, self.num_places
-        return {
-            "prober_norm": torch.zeros(width),
-            "prober_norm_bias": torch.zeros(width),
-            "prober": torch.zeros(size, width),
-            "prober_bias": torch.zeros(size),
-            "router": torch.zeros(num_entries, width),
-            "router_bias": torch.zeros(num_entries),
-        }
-
-    def _take(self, tensors: dict[str, Tensor]) -> None:
-        """Put tensors in the place of the parameters."""
-        for name, tensor in tensors.items():
-            setattr(self, name, nn.Parameter(tensor, requires_grad=False))
+        device = self.get_parameter("shared_down").device
+        unseeded = torch.Generator()
+        like = {**self._draw(self.settings.bottleneck, unseeded), **self._gate(num_entries, unseeded)}
+        self.take({name: torch.zeros(num_entries, *entry.shape, device=device) for name, entry in like.items()})
 
     def groups(self) -> list[Group]:
         """Return what the training of the newest expert, its prober and its router moves."""
-        return [Group(self.get(name), mask=newest_mask(self.get(name))) for name in (*ADAPTER, *GATE)]
+        return self.newest((*ADAPTER, *GATE))
 
     def shared(self) -> list[nn.Parameter]:
         """Return the parameters of the shared adapter."""
-        return [self.get(f"shared_{name}") for name in ADAPTER]
+        return [self.get_parameter(f"shared_{name}") for name in ADAPTER]
 
     def forward(self, x_BND: Tensor, sizes: Tensor, task: int | None) -> tuple[Tensor, Tensor]:
         """Return what is added to the residual stream, and the prober's logits of the known, or else newest, task."""
@@ -148,7 +120,9 @@ class ExpertBlock(nn.Module):
 
     def _hidden(self, x_BND: Tensor, prefix: str, size: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return the hidden layers of so many adapters side by side, and their scaled up-projections and biases."""
-        norm, norm_bias, down, down_bias, up, up_bias, scale = (self.get(prefix + name)[:size] for name in ADAPTER)
+        norm, norm_bias, down, down_bias, up, up_bias, scale = (
+            self.get_parameter(prefix + name)[:size] for name in ADAPTER
+        )
         # Norms differ by gain and bias alone, which join the projections.
         normed = F.layer_norm(x_BND, (self.width,))
         bias = torch.einsum("erd,ed->er", down, norm_bias) + down_bias
@@ -159,7 +133,7 @@ class ExpertBlock(nn.Module):
     def _probed(self, tokens_BED: Tensor, sizes: Tensor) -> Tensor:
         """Return the logits of each expert's prober, shape (B, E, C)."""
         size = tokens_BED.shape[1]
-        gain, shift, weight, bias = (self.get(name)[:size] for name in GATE[:4])
+        gain, shift, weight, bias = (self.get_parameter(name)[:size] for name in GATE[:4])
         normed = F.layer_norm(tokens_BED, (self.width,)) * gain + shift
         logits = torch.einsum("bed,ecd->bec", normed, weight) + bias
         is_closed = torch.arange(self.num_places, device=sizes.device) >= sizes[:, None]
@@ -168,7 +142,7 @@ class ExpertBlock(nn.Module):
     def _shares(self, tokens_BED: Tensor, logits_BEC: Tensor, task: int | None) -> Tensor:
         """Return the weight of each expert, added up over the routers that are asked, shape (B, E)."""
         size = tokens_BED.shape[1]
-        router, bias = self.get("router")[:size, :size], self.get("router_bias")[:size, :size]
+        router, bias = self.get_parameter("router")[:size, :size], self.get_parameter("router_bias")[:size, :size]
         scores_BRE = torch.einsum("brd,red->bre", tokens_BED, router) + bias
         later = torch.ones(size, size, dtype=torch.bool, device=router.device).triu(1)
         scores_BRE = scores_BRE.masked_fill(later, -torch.inf)
@@ -200,7 +174,7 @@ def top_softmax(scores: Tensor, num_kept: int) -> Tensor:
     return scores.softmax(-1)
 
 
-class Experts(nn.Module):
+class Experts(Branches):
     """The experts of all blocks, and how many classes each task has."""
 
     sizes: Tensor
@@ -210,22 +184,16 @@ class Experts(nn.Module):
         width = one_width(model, what := "experts that are chosen by the class token")
         if getattr(model, "cls_token", None) is None:
             raise unfit(model, what, "which has no class token")
-        self.layers = nn.ModuleList(ExpertBlock(width, settings) for _ in model.blocks)
+        self.layers = nn.ModuleList(ExpertBlock(width, settings, generator) for _ in model.blocks)
         self.register_buffer("sizes", torch.zeros(0, dtype=torch.int64))
-        for block in self.blocks:
-            block.draw_shared(generator)
         self._logits: list[Tensor] | None = None
         self._task: int | None = None
-        replace_blocks(model, lambda block, index: BranchedBlock(model, block, self, index))
+        self.attach_branches(model)
 
     @property
     def blocks(self) -> list[ExpertBlock]:
         """The experts of each block, in order."""
         return list(self.layers)  # type: ignore[arg-type]
-
-    def detach(self, model: Model) -> None:
-        """Take the experts off the backbone, which is then what it was before."""
-        restore_blocks(model)
 
     def grow(self, num_classes: int, generator: torch.Generator) -> None:
         """Add an expert to each block for a task of so many classes."""
@@ -252,11 +220,9 @@ class Experts(nn.Module):
     @contextmanager
     def spread(self, task: int | None) -> Iterator[list[Tensor]]:
         """Let the experts act on a forward pass, of a known task or not; a list fills with each block's logits."""
-        self._logits, self._task = [], task
-        try:
-            yield self._logits
-        finally:
-            self._logits = None
+        logits: list[Tensor] = []
+        with self.switched(_logits=logits, _task=task):
+            yield logits
 
     def branch(self, index: int, x_BND: Tensor) -> Tensor:
         """Return what the experts of one block add."""

@@ -5,42 +5,24 @@ Shapes: L blocks, P updated parts of the projection, D width, R rank, B images, 
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clare.backbones.attach import bare_parameter, replace_modules, restore_modules
-from clare.backbones.families import Model, family_of
+from clare.backbones.attach import bare_parameter
+from clare.backbones.families import Model
 from clare.errors import SettingsError
 from clare.tuners.limits import fused_projections, one_width
+from clare.tuners.tuner import Attachment
 
 Part = Literal["q", "k", "v"]
 PARTS: tuple[Part, ...] = ("q", "k", "v")
 
 
-class UpdatedProjection(nn.Module):
-    """A fused projection whose weight is updated while its tuner is active; otherwise it is the projection itself."""
-
-    def __init__(self, linear: nn.Linear, lora: "QkvLora", index: int) -> None:
-        super().__init__()
-        self.inner = linear
-        self.index = index
-        # A tuple hides the tuner from the module tree: it belongs to the method, not to the backbone.
-        self._lora = (lora,)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Project with the sum of the weight and its update, or add what the update makes of the inputs by itself."""
-        lora, linear = self._lora[0], self.inner
-        lora.watch(x)
-        if lora.is_separate:
-            return lora.added(self.index, x, F.linear(x, linear.weight, linear.bias))
-        return F.linear(x, lora.updated(self.index, linear.weight), linear.bias)
-
-
-class QkvLora(nn.Module):
+class QkvLora(Attachment):
     """One pair of factors for each block, and a way to add their products, or any others, to the projections."""
 
     left: Tensor
@@ -72,16 +54,23 @@ class QkvLora(nn.Module):
         self.up = nn.Parameter(torch.zeros(num_blocks, num_parts, width, rank), requires_grad=False)
         self.num_kept = num_kept
         if num_kept:
-            for name, part in zip(("left", "right"), leading_directions(model, self.places, num_kept), strict=True):
+            for name, part in zip(
+                ("left", "right"), leading_directions(model, names, self.places, num_kept), strict=True
+            ):
                 self.register_buffer(name, part, persistent=False)
         self._updates: tuple[Tensor, ...] = ()
         self._weights: Tensor | None = None
         self._moments: list[Tensor] = []
-        replace_modules(model, names, lambda part, index: UpdatedProjection(cast(nn.Linear, part), self, index))
+        self.attach(model, names)
 
-    def detach(self, model: Model) -> None:
-        """Take the updates off the backbone, which is then what it was before."""
-        restore_modules(model, projection_names(model))
+    def act(self, index: int, inner: nn.Module, x: Tensor, **context: Tensor) -> Tensor:
+        """Project with the sum of the weight and its update, or add what the update makes of the inputs by itself."""
+        linear = cast(nn.Linear, inner)
+        if self._weights is not None:
+            self._moments.append(second_moment(x, self._weights))
+        if self.is_separate:
+            return self.added(index, x, F.linear(x, linear.weight, linear.bias))
+        return F.linear(x, self.updated(index, linear.weight), linear.bias)
 
     def product(self) -> Tensor:
         """Return the update that the pairs make outside the kept directions, shape (L, P, D, D)."""
@@ -90,14 +79,9 @@ class QkvLora(nn.Module):
         down = self.down - self.down @ self.right @ self.right.mT
         return (self.up - self.left @ (self.left.mT @ self.up)) @ down
 
-    @contextmanager
-    def active(self, updates: Tensor) -> Iterator[None]:
+    def active(self, updates: Tensor) -> AbstractContextManager[None]:
         """Add updates of shape (L, P, D, D) to the projections of a forward pass."""
-        self._updates = updates.unbind(0)
-        try:
-            yield
-        finally:
-            self._updates = ()
+        return self.switched(_updates=updates.unbind(0))
 
     def updated(self, index: int, weight: Tensor) -> Tensor:
         """Return the weight of a projection with its update; outside `active`, the weight itself."""
@@ -111,7 +95,7 @@ class QkvLora(nn.Module):
 
     def weights(self, model: Model, updates: Tensor) -> dict[str, Tensor]:
         """Return the weights of the projections with updates of shape (L, P, D, D) by their names in the bare model."""
-        names = [f"{name}.weight" for name in projection_names(model)]
+        names = [f"{name}.weight" for name in self.names]
         with self.active(updates):
             return {name: self.updated(index, bare_parameter(model, name)) for index, name in enumerate(names)}
 
@@ -127,26 +111,16 @@ class QkvLora(nn.Module):
     @contextmanager
     def watched(self, weights: Tensor) -> Iterator[list[Tensor]]:
         """Fill a list with each block's second moment of the projection's inputs during a forward pass."""
-        self._weights, self._moments = weights, []
-        try:
-            yield self._moments
-        finally:
-            self._weights = None
-
-    def watch(self, x: Tensor) -> None:
-        """Note the inputs of one projection if somebody watches."""
-        if self._weights is not None:
-            self._moments.append(second_moment(x, self._weights))
+        moments: list[Tensor] = []
+        with self.switched(_weights=weights, _moments=moments):
+            yield moments
 
 
-def projection_names(model: Model) -> list[str]:
-    """Return the names of the fused projections of all blocks."""
-    return [f"{name}.attn.qkv" for name in family_of(model).block_names(model)]
-
-
-def leading_directions(model: Model, places: Sequence[int], num_kept: int) -> tuple[Tensor, Tensor]:
+def leading_directions(
+    model: Model, names: Sequence[str], places: Sequence[int], num_kept: int
+) -> tuple[Tensor, Tensor]:
     """Return the leading singular vectors of parts of all projections, both of shape (L, P, D, so many)."""
-    weights = [bare_parameter(model, f"{name}.weight").detach().chunk(3) for name in projection_names(model)]
+    weights = [bare_parameter(model, f"{name}.weight").detach().chunk(3) for name in names]
     parts = torch.stack([torch.stack([parts[place] for place in places]) for parts in weights])
     left, _, right = torch.linalg.svd(parts.double())
     return left[..., :num_kept].to(parts), right[..., :num_kept, :].mT.to(parts)

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from clare.backbones.attach import BranchedBlock, replace_blocks, restore_blocks
 from clare.backbones.families import Model, family_of
 from clare.settings import Settings
 from clare.steps import Group
+from clare.tuners.tuner import Branches
 
 MIN_RECORDS = 3
 """With fewer losses than this a descriptor has no statistics, and nothing is new to it."""
@@ -28,8 +28,21 @@ class MixtureSettings(Settings):
     descriptor: int = Field(128, ge=1, le=65_536, description="Width of a descriptor's hidden layer.")
 
 
-class BlockAdapters(nn.Module):
-    """The adapters of one block; every parameter has one entry for each of them."""
+class Entries(nn.Module):
+    """Adapters of one block; every parameter has one entry for each of them."""
+
+    def take(self, tensors: dict[str, Tensor]) -> None:
+        """Put tensors in the place of the parameters."""
+        for name, tensor in tensors.items():
+            setattr(self, name, nn.Parameter(tensor, requires_grad=False))
+
+    def newest(self, names: Iterable[str]) -> list[Group]:
+        """Return groups that train the newest adapter's entries alone."""
+        return [Group(parameter, mask=newest_mask(parameter)) for parameter in map(self.get_parameter, names)]
+
+
+class BlockAdapters(Entries):
+    """The adapters of one block, whose outputs are mixed."""
 
     down: nn.Parameter
     """(K, R, D)"""
@@ -46,8 +59,7 @@ class BlockAdapters(nn.Module):
     def __init__(self, width: int, settings: MixtureSettings) -> None:
         super().__init__()
         self.width, self.settings = width, settings
-        for name, entry in self.draw(torch.Generator()).items():
-            self.register_parameter(name, nn.Parameter(entry.new_zeros(0, *entry.shape), requires_grad=False))
+        self.take({name: entry.new_zeros(0, *entry.shape) for name, entry in self.draw(torch.Generator()).items()})
 
     def __len__(self) -> int:
         """Return the number of adapters."""
@@ -65,16 +77,14 @@ class BlockAdapters(nn.Module):
 
     def grow(self, generator: torch.Generator) -> None:
         """Add an adapter with its initial values."""
-        for name, entry in self.draw(generator).items():
-            old = self.get_parameter(name).data
-            setattr(self, name, nn.Parameter(torch.cat([old, entry[None].to(old)]), requires_grad=False))
+        old, drawn = dict(self.named_parameters()), self.draw(generator)
+        self.take({name: torch.cat([old[name].data, entry[None].to(old[name])]) for name, entry in drawn.items()})
 
     def resize(self, num_adapters: int) -> None:
         """Make room for saved adapters before they are loaded."""
         if num_adapters != len(self):
-            for name, parameter in list(self.named_parameters()):
-                values = parameter.data.new_zeros(num_adapters, *parameter.shape[1:])
-                setattr(self, name, nn.Parameter(values, requires_grad=False))
+            old = dict(self.named_parameters())
+            self.take({name: each.data.new_zeros(num_adapters, *each.shape[1:]) for name, each in old.items()})
 
     def mix(self, x_BND: Tensor, shares_BK: Tensor) -> Tensor:
         """Return sum_k share_k * (up_k(relu(down_k(x)))), all adapters in two products."""
@@ -85,10 +95,6 @@ class BlockAdapters(nn.Module):
     def groups(self) -> list[Group]:
         """Return what the training of the newest adapter moves."""
         return self.newest(self.names)
-
-    def newest(self, names: Iterable[str]) -> list[Group]:
-        """Return groups that train the newest adapter's entries alone."""
-        return [Group(parameter, mask=newest_mask(parameter)) for parameter in map(self.get_parameter, names)]
 
 
 class RoutedAdapters(BlockAdapters):
@@ -167,7 +173,7 @@ class RoutedAdapters(BlockAdapters):
             self.std.data[-1] = losses.double().std()
 
 
-class Mixture(nn.Module):
+class Mixture(Branches):
     """One adapter in each block from the start; the last blocks can get more."""
 
     def __init__(
@@ -181,7 +187,7 @@ class Mixture(nn.Module):
         for adapters in self.adapters:
             adapters.grow(generator)
         self._means: list[Tensor] | None = None
-        replace_blocks(model, lambda block, index: BranchedBlock(model, block, self, index))
+        self.attach_branches(model)
 
     @property
     def adapters(self) -> list[BlockAdapters]:
@@ -203,10 +209,6 @@ class Mixture(nn.Module):
         for adapters, count in zip(self.routed, counts, strict=True):
             adapters.resize(count)
 
-    def detach(self, model: Model) -> None:
-        """Take the adapters off the backbone, which is then what it was before."""
-        restore_blocks(model)
-
     @property
     def is_active(self) -> bool:
         """Whether the blocks add the adapters' outputs."""
@@ -216,11 +218,8 @@ class Mixture(nn.Module):
     def spread(self) -> Iterator[list[Tensor]]:
         """Switch the adapters on; the token means of the blocks that can get more are listed as a pass reaches them."""
         means: list[Tensor] = []
-        self._means = means
-        try:
+        with self.switched(_means=means):
             yield means
-        finally:
-            self._means = None
 
     def branch(self, index: int, x_BND: Tensor) -> Tensor:
         """Return the adapters' output in one block."""

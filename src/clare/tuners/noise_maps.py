@@ -3,33 +3,16 @@
 Shapes: B images, N tokens, L blocks, D width, H width of the maps' space, T tasks.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clare.backbones.attach import replace_blocks, restore_blocks
 from clare.backbones.families import Model, family_of
 from clare.tuners.limits import one_width
 from clare.tuners.mixture import uniform
 from clare.tuners.tuner import Tuner
-
-
-class MappedBlock(nn.Module):
-    """A timm block whose output goes through the maps while they are switched on."""
-
-    def __init__(self, block: nn.Module, maps: "NoiseMaps", index: int) -> None:
-        super().__init__()
-        self.block = block
-        self.index = index
-        # A tuple hides the maps from the module tree: they belong to the method, not to the backbone.
-        self._maps = (maps,)
-
-    def forward(self, x: Tensor, **context: Tensor) -> Tensor:
-        """Run the block, and add what the maps make of its output."""
-        return self._maps[0].added(self.index, self.block(x, **context))
 
 
 class NoiseMaps(Tuner):
@@ -50,7 +33,7 @@ class NoiseMaps(Tuner):
         self.current = nn.Parameter(torch.zeros(2, num_blocks, hidden, hidden + 1), requires_grad=False)
         self.resize(1)
         self._mixed: tuple[Tensor, ...] = ()
-        replace_blocks(model, lambda block, index: MappedBlock(block, self, index))
+        self.attach(model)
 
     def begin(self, shares_T: Tensor) -> None:
         """Give a task maps of zeros and the last share of the mixture; the maps of the task before are kept."""
@@ -65,24 +48,16 @@ class NoiseMaps(Tuner):
         self.kept = nn.Parameter(self.current.new_zeros(num_tasks - 1, *self.current.shape[1:]), requires_grad=False)
         self.shares = nn.Parameter(self.current.new_zeros(len(self.linear), num_tasks), requires_grad=False)
 
-    @contextmanager
-    def spread(self) -> Iterator[None]:
+    def spread(self) -> AbstractContextManager[None]:
         """Mix the tasks' maps once for all blocks of a forward pass, and switch them on."""
         sums = torch.cat([self.kept, self.current.sum(0, keepdim=True)])
-        self._mixed = torch.einsum("lt,tlhj->lhj", self.shares, sums).unbind(0)
-        try:
-            yield
-        finally:
-            self._mixed = ()
+        return self.switched(_mixed=torch.einsum("lt,tlhj->lhj", self.shares, sums).unbind(0))
 
-    def added(self, index: int, x_BND: Tensor) -> Tensor:
-        """Return tokens with the linear map and the mixture of one block added to them."""
+    def act(self, index: int, inner: nn.Module, x: Tensor, **context: Tensor) -> Tensor:
+        """Run a block, and add to its output what its linear map and the mixture make of it."""
+        x_BND: Tensor = inner(x, **context)
         if not self._mixed:
             return x_BND
         linear, mixed = self.linear[index], self._mixed[index]
         hidden = F.linear(F.linear(x_BND, self.down[index]), mixed[:, :-1], mixed[:, -1])
         return x_BND + F.linear(x_BND, linear[:, :-1], linear[:, -1]) + F.linear(hidden, self.up[index])
-
-    def detach(self, model: Model) -> None:
-        """Put the bare blocks back."""
-        restore_blocks(model)

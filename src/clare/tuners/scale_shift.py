@@ -4,35 +4,17 @@ Lian et al., "Scaling & Shifting Your Features: A New Baseline for Efficient Mod
 Shapes: W channels of all places together.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 
-from clare.backbones.attach import replace_modules, restore_modules
 from clare.backbones.families import Model, family_of
 from clare.tuners.limits import fused_projections, one_width, unfit
 from clare.tuners.tuner import Tuner
 
 SPREAD = 0.02
 """Standard deviation of the initial values around one and zero."""
-
-
-class ScaledModule(nn.Module):
-    """A module whose output is scaled and shifted while the tuner is switched on."""
-
-    def __init__(self, inner: nn.Module, tuner: "ScaleShift", index: int) -> None:
-        super().__init__()
-        self.inner = inner
-        self.index = index
-        # A tuple hides the tuner from the module tree: it belongs to the method, not to the backbone.
-        self._tuner = (tuner,)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Run the module, then scale and shift its channels."""
-        outputs: Tensor = self.inner(x)
-        return self._tuner[0].scaled(self.index, outputs)
 
 
 class ScaleShift(Tuner):
@@ -43,41 +25,28 @@ class ScaleShift(Tuner):
         what = "scales and shifts of all layers"
         fused_projections(model, what)
         width = one_width(model, what)
-        self.names = places(model)
-        if missing := set(self.names) - dict(model.named_modules()).keys():
+        names, modules = places(model), dict(model.named_modules())
+        if missing := set(names) - modules.keys():
             raise unfit(model, what, f"which has no '{min(missing)}'")
-        self.widths: list[int] = []
         self._weights: list[tuple[Tensor, Tensor]] = []
-
-        def wrap(module: nn.Module, index: int) -> nn.Module:
-            self.widths.append(module.out_features if isinstance(module, nn.Linear) else width)
-            return ScaledModule(module, self, index)
-
-        replace_modules(model, self.names, wrap)
+        self.attach(model, names)
+        self.widths = [int(getattr(modules[name], "out_features", width)) for name in names]
         noise = SPREAD * torch.randn(2, sum(self.widths), generator=generator)
         noise[0] += 1
         self.values = nn.Parameter(noise.flatten(), requires_grad=False)
 
-    @contextmanager
-    def spread(self) -> Iterator[None]:
+    def spread(self) -> AbstractContextManager[None]:
         """Split the flat parameter once for all places of a forward pass."""
         scales, shifts = (torch.split(half, self.widths) for half in self.values.chunk(2))
-        self._weights = list(zip(scales, shifts, strict=True))
-        try:
-            yield
-        finally:
-            self._weights = []
+        return self.switched(_weights=list(zip(scales, shifts, strict=True)))
 
-    def scaled(self, index: int, x: Tensor) -> Tensor:
-        """Return x * scale + shift of one place, in the type of x."""
-        if len(self._weights) == 0:
-            return x
+    def act(self, index: int, inner: nn.Module, x: Tensor, **context: Tensor) -> Tensor:
+        """Return outputs * scale + shift of one place, in the type of the outputs."""
+        outputs: Tensor = inner(x, **context)
+        if not self._weights:
+            return outputs
         scale, shift = self._weights[index]
-        return (x * scale + shift).to(x.dtype)
-
-    def detach(self, model: Model) -> None:
-        """Put the bare modules back."""
-        restore_modules(model, self.names)
+        return (outputs * scale + shift).to(outputs.dtype)
 
 
 def places(model: Model) -> list[str]:

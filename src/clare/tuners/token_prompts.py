@@ -4,33 +4,14 @@ Jia et al., "Visual Prompt Tuning" (ECCV 2022).
 Shapes: B images, T tokens, P prompts, D width of the residual stream.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 
-from clare.backbones.attach import replace_blocks, restore_blocks
 from clare.backbones.families import Model
 from clare.tuners.limits import require_token_room
 from clare.tuners.tuner import Tuner
-
-
-class PromptedBlock(nn.Module):
-    """A timm block that sees prompts after the image's tokens while the tuner is switched on."""
-
-    def __init__(self, block: nn.Module, tuner: "TokenPrompts", index: int) -> None:
-        super().__init__()
-        self.block = block
-        self.index = index
-        # A tuple hides the tuner from the module tree: it belongs to the method, not to the backbone.
-        self._tuner = (tuner,)
-
-    def forward(self, x: Tensor, **context: Tensor) -> Tensor:
-        """Append the prompts that enter here, run the block, and drop those that leave."""
-        tuner = self._tuner[0]
-        outputs: Tensor = self.block(tuner.entered(self.index, x), **context)
-        return tuner.left(self.index, outputs)
 
 
 class TokenPrompts(Tuner):
@@ -43,30 +24,17 @@ class TokenPrompts(Tuner):
         self.is_active = False
         shape = (self.num_blocks if deep else 1, num_prompts, width)
         self.values = nn.Parameter(torch.zeros(shape), requires_grad=False)
-        replace_blocks(model, lambda block, index: PromptedBlock(block, self, index))
+        self.attach(model)
 
-    @contextmanager
-    def spread(self) -> Iterator[None]:
+    def spread(self) -> AbstractContextManager[None]:
         """Let prompts enter and leave."""
-        self.is_active = True
-        try:
-            yield
-        finally:
-            self.is_active = False
+        return self.switched(is_active=True)
 
-    def entered(self, index: int, x_BTD: Tensor) -> Tensor:
-        """Return the tokens with the prompts that enter at a block."""
-        if not self.is_active or not (self.deep or index == 0):
-            return x_BTD
-        prompts = self.values[index].to(x_BTD.dtype).expand(len(x_BTD), -1, -1)
-        return torch.cat([x_BTD, prompts], dim=1)
-
-    def left(self, index: int, x_BTD: Tensor) -> Tensor:
-        """Return the tokens without the prompts that leave after a block."""
-        if not self.is_active or not (self.deep or index == self.num_blocks - 1):
-            return x_BTD
-        return x_BTD[:, : -self.num_prompts]
-
-    def detach(self, model: Model) -> None:
-        """Put the bare blocks back."""
-        restore_blocks(model)
+    def act(self, index: int, inner: nn.Module, x: Tensor, **context: Tensor) -> Tensor:
+        """Append the prompts that enter at a block, run it, and drop those that leave after it."""
+        if self.is_active and (self.deep or index == 0):
+            x = torch.cat([x, self.values[index].to(x.dtype).expand(len(x), -1, -1)], dim=1)
+        outputs: Tensor = inner(x, **context)
+        if self.is_active and (self.deep or index == self.num_blocks - 1):
+            return outputs[:, : -self.num_prompts]
+        return outputs

@@ -9,7 +9,7 @@ from clare.backbones.vit import Backbone
 from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.realigned import RealignedSettings
 from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
-from clare.methods.protocols import HasStructure, PassesSeveralTimes
+from clare.methods.protocols import GrowsFeatures, HasStructure, PassesSeveralTimes
 from clare.steps import Collect, Learning, TaskInfo, answered
 from clare.tuners.adapter import AdapterSettings
 from clare.tuners.adapter_stack import AdapterStack
@@ -60,3 +60,22 @@ class TaskAdapterMethod(RecipeMethod, PassesSeveralTimes, HasStructure):
     def rebuild(self, structure: dict[str, Any]) -> None:
         """Make room for the adapters."""
         self.adapters.resize(max(len(self.tasks), 1))
+
+
+class GrowingAdapterMethod(TaskAdapterMethod, GrowsFeatures):
+    """One that reads the features under all adapters side by side, of which a task adds some and changes none."""
+
+    @property
+    def features_version(self) -> int | None:
+        """Nothing is fixed until the first task is learnt."""
+        return 0 if self.tasks else None
+
+    @property
+    def num_parts(self) -> int:
+        """One for each adapter."""
+        return len(self.adapters)
+
+    @property
+    def num_passes(self) -> int:
+        """One for each part."""
+        return self.num_parts
