@@ -7,7 +7,7 @@ from experiment_worlds import EXTENT
 
 from clare.errors import BackboneError, DataError
 from clare.methods import METHODS as REGISTERED
-from clare.paper.catalogue import METHODS
+from clare.paper.catalogue import STUDIES
 from clare.paper.estimate import Costs, Estimator, Measured, measure, run_seconds
 from clare.paper.extent import Extent, TaskExtent, count_all, count_images, expect_all, task_extents
 from clare.presets.load import make_experiment
@@ -90,7 +90,7 @@ def test_a_tree_of_images_is_counted_without_decoding(tmp_path: Path) -> None:
     assert count_images(experiment.data) == Extent(2, 6, 2)
 
 
-@pytest.mark.parametrize("method", [*(row.method for row in METHODS), "full-finetune"])
+@pytest.mark.parametrize("method", [*STUDIES["table1"].methods, "full-finetune"])
 def test_every_method_can_be_measured(tiny_preset: Path, method: str) -> None:
     measured = measure(make_experiment(str(tiny_preset), method))
     assert measured is not None

@@ -10,8 +10,20 @@ from hypothesis import strategies as st
 from clare.errors import SettingsError
 from clare.paper.catalogue import STUDIES, find_study
 from clare.paper.extent import expect_all, task_extents
-from clare.paper.plan import Run, Score, choose, make_request, plan_runs, plan_trials, score_trials, unique
-from clare.paper.schedule import AFTER, Entry, plan_sheet, plan_words
+from clare.paper.plan import (
+    AFTER,
+    Entry,
+    Run,
+    Score,
+    choose,
+    make_request,
+    plan_runs,
+    plan_sheet,
+    plan_trials,
+    plan_words,
+    score_trials,
+    unique,
+)
 
 
 def test_every_row_has_a_run_for_every_seed(tiny_preset: Path, tmp_path: Path) -> None:

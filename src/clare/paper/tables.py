@@ -48,8 +48,13 @@ def sheets(results: Results) -> list[Sheet]:
 def preset_sheet(results: Results, setting: Setting) -> Sheet:
     """Our rows on one preset, beside the paper's where it has them; what failed is said so."""
     metrics, cells = results.study.metrics, results.rows(setting.preset)
+
+    def ours(cell: Cell, metric: Metric) -> str:
+        # In the first column it is said that there is no figure.
+        return "failed" if cell.failed and metric == metrics[0] else with_deviation(cell.figures[metric])
+
     columns: list[tuple[str, Callable[[Cell, Metric], str]]] = [
-        ("", lambda cell, metric: _ours(cell, metric, is_first=metric == metrics[0])),
+        ("", ours),
         ("Δ ", lambda cell, metric: signed(results.delta(cell, metric))),
     ]
     shows_paper = any(printed(cell.published, metric) is not None for cell in cells for metric in metrics)
@@ -68,11 +73,6 @@ def preset_sheet(results: Results, setting: Setting) -> Sheet:
     marked = frozenset(place for place, row in enumerate(results.study.rows) if row.key == results.study.reference)
     where = "" if setting.is_paper or not shows_paper else "; the paper's numbers are of another backbone"
     return Sheet(f"{setting.experiment.name}{where}", header, rows, marked)
-
-
-def _ours(cell: Cell, metric: Metric, is_first: bool) -> str:
-    """Our figure, or in the first column that there is none."""
-    return "failed" if cell.failed and is_first else with_deviation(cell.figures[metric])
 
 
 def _label(cell: Cell) -> str:

@@ -17,6 +17,8 @@ from clare.paper.extent import Extent, count_all, expect_all
 from clare.paper.latency import measure_latencies
 from clare.paper.paper import Published, read_paper
 from clare.paper.plan import (
+    AFTER,
+    Entry,
     Place,
     Request,
     Run,
@@ -25,12 +27,13 @@ from clare.paper.plan import (
     choose,
     make_request,
     plan_runs,
+    plan_sheet,
     plan_trials,
+    plan_words,
     score_trials,
     unique,
 )
 from clare.paper.results import Choice, Results, make_cell, make_setting
-from clare.paper.schedule import AFTER, Entry, plan_sheet, plan_words
 from clare.paper.tables import conditions, failures, sheets, write_results
 from clare.presets.load import with_backbone
 from clare.report.record import read_run
@@ -121,7 +124,7 @@ def show_plan(
         for place, by_choice in trials.items()
     ]
     entries += [Entry(place, "" if settled.get(place, "") is not None else AFTER, planned[place]) for place in planned]
-    done = {run.folder for entry in entries for run in entry.runs if as_job(run).is_done and not entry.is_guess}
+    done = {run.folder for entry in entries for run in entry.runs if as_job(run).is_done and entry.remark != AFTER}
     if not is_first_rank():
         return
     with console.status("measuring a few steps of each method on this device"):
