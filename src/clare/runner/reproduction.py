@@ -13,7 +13,7 @@ from clare.metrics.summary import summarise
 from clare.paper import efficiency, figure1
 from clare.paper.catalogue import find_study
 from clare.paper.estimate import Estimator
-from clare.paper.extent import Extent, count_all, expect_all
+from clare.paper.extent import Extent, count_all
 from clare.paper.latency import measure_latencies
 from clare.paper.paper import Published, read_paper
 from clare.paper.plan import (
@@ -48,7 +48,7 @@ Reasons = Mapping[Path, str]
 def reproduce_command(console: Console, request: Request, num_processes: int, only_plan: bool) -> list[str]:
     """Plan, run and write an experiment, and return what failed."""
     bases = {preset: request.base(preset) for preset in request.presets}
-    extents, remarks = expect_all(bases) if only_plan else (count_all(bases), [])
+    extents, remarks = count_all(bases, expects=only_plan)
     trials = plan_trials(request, extents)
     show_plan(console, request, extents, trials, num_processes, Estimator(needs_weights=not only_plan))
     if only_plan:
