@@ -26,6 +26,7 @@ FOUNDATION = {
     "seeds",
     "settings",
     "steps",
+    "templates",
     "upgrade",
     "version",
 }
@@ -75,6 +76,7 @@ ALLOWED = {
         "record",
         "report",
         "sealed",
+        "templates",
         "upgrade",
     },
 }

@@ -7,9 +7,9 @@ from experiment_worlds import EXTENT
 
 from clare.errors import BackboneError, DataError
 from clare.methods import METHODS as REGISTERED
-from clare.paper.catalogue import METHODS
+from clare.paper.catalogue import STUDIES
 from clare.paper.estimate import Costs, Estimator, Measured, measure, run_seconds
-from clare.paper.extent import Extent, TaskExtent, count_all, count_images, expect_all, task_extents
+from clare.paper.extent import Extent, TaskExtent, count_all, count_images, task_extents
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 
@@ -67,7 +67,7 @@ def test_where_data_are_missing_a_plan_takes_what_is_known_of_them(tmp_path: Pat
         return make_experiment("quickdraw", "clare", [f"data.dataset={dataset}", f"data.root={tmp_path}"])
 
     names = {"here": "quickdraw", "split": "imagenet-a", "whole": "imagenet-r", "train": "omnibenchmark1k"}
-    extents, remarks = expect_all({preset: experiment(dataset) for preset, dataset in names.items()})
+    extents, remarks = count_all({preset: experiment(dataset) for preset, dataset in names.items()}, expects=True)
     assert extents == {
         "here": Extent(200, 16_000, 4_000),
         "split": Extent(200, 5_981, 1_519),
@@ -77,7 +77,7 @@ def test_where_data_are_missing_a_plan_takes_what_is_known_of_them(tmp_path: Pat
     assert [remark.partition(":")[0] for remark in remarks] == ["split", "whole", "train"]
     assert "known are 200 classes with about 24,000 training and 6,000 test images" in remarks[1]
     with pytest.raises(DataError, match="the data of own cannot be used"):
-        expect_all({"own": experiment("folder")})
+        count_all({"own": experiment("folder")}, expects=True)
 
 
 def test_a_tree_of_images_is_counted_without_decoding(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_tree_of_images_is_counted_without_decoding(tmp_path: Path) -> None:
     assert count_images(experiment.data) == Extent(2, 6, 2)
 
 
-@pytest.mark.parametrize("method", [*(row.method for row in METHODS), "full-finetune"])
+@pytest.mark.parametrize("method", [*STUDIES["table1"].methods, "full-finetune"])
 def test_every_method_can_be_measured(tiny_preset: Path, method: str) -> None:
     measured = measure(make_experiment(str(tiny_preset), method))
     assert measured is not None

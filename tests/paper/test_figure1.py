@@ -8,7 +8,7 @@ import pytest
 from experiment_worlds import results_of
 
 from clare.paper import figure1
-from clare.paper.catalogue import FULL
+from clare.paper.catalogue import STUDIES
 from clare.paper.results import Results
 from clare.record import StartEvent, TaskEvent
 from clare.report.record import RunRecord
@@ -31,7 +31,9 @@ def with_movement(results: Results, movement: dict[str, Any] | None) -> Results:
     start = StartEvent(time=0, method="full-finetune", classes=("a",), task_sizes=(1,))
     record = RunRecord(Path("run"), {"name": "x", "seed": 1}, {}, start, (), (task,), finished=True)
     cells = dict(results.cells)
-    cells["here", FULL] = replace(cells["here", FULL], records=(record,))
+    cells["here", STUDIES["figure1"].reference] = replace(
+        cells["here", STUDIES["figure1"].reference], records=(record,)
+    )
     return replace(results, cells=cells)
 
 

@@ -9,9 +9,21 @@ from hypothesis import strategies as st
 
 from clare.errors import SettingsError
 from clare.paper.catalogue import STUDIES, find_study
-from clare.paper.extent import expect_all, task_extents
-from clare.paper.plan import Run, Score, choose, make_request, plan_runs, plan_trials, score_trials, unique
-from clare.paper.schedule import AFTER, Entry, plan_sheet, plan_words
+from clare.paper.extent import count_all, task_extents
+from clare.paper.plan import (
+    AFTER,
+    Entry,
+    Run,
+    Score,
+    choose,
+    make_request,
+    plan_runs,
+    plan_sheet,
+    plan_trials,
+    plan_words,
+    score_trials,
+    unique,
+)
 
 
 def test_every_row_has_a_run_for_every_seed(tiny_preset: Path, tmp_path: Path) -> None:
@@ -28,7 +40,7 @@ def test_every_row_has_a_run_for_every_seed(tiny_preset: Path, tmp_path: Path) -
 def test_the_papers_own_streams_are_planned_without_their_data(name: str, tmp_path: Path) -> None:
     study = find_study(name)
     request = make_request(study, study.presets, [None], [f"data.root={tmp_path}"], tmp_path)
-    extents, remarks = expect_all({preset: request.base(preset) for preset in study.presets})
+    extents, remarks = count_all({preset: request.base(preset) for preset in study.presets}, expects=True)
     assert [remark.partition(": the data are not here")[0] for remark in remarks] == list(study.presets)
     first = {(preset, row.key): row.choices[0] for preset in study.presets for row in study.rows if row.choices}
     planned = plan_runs(request, extents, first)

@@ -19,6 +19,7 @@ from clare.classifier.measure import evaluation_of
 from clare.classifier.unknown import scores
 from clare.data.images import Pixels
 from clare.data.pictures import ImageLike
+from clare.data.store import ImageStore
 from clare.errors import DataError, ModelError
 from clare.model.records import Answer, Evaluation, Guess, Mode
 
@@ -71,7 +72,11 @@ class Answers(Changes):
 
     def count_inverted(self, images: Sequence[Pixels]) -> int:
         """Count the pictures of which the backbone sees the negative."""
-        return self.parts.count_inverted(images)
+        parts = self.parts
+        if parts.transforms.invert == "never" or not images:
+            return 0
+        canvas = ImageStore.from_images(images).batch(torch.arange(len(images)))
+        return int(parts.context.transforms.inverted(canvas).sum())
 
     def estimate_seconds(self, num_images: int, num_classes: int, mode: Mode = "learn") -> float:
         """Estimate how long teaching will take, from a short measurement on this device."""

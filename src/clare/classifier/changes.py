@@ -74,7 +74,11 @@ class Changes(Facts):
         """Forget a class: its row, its own statistics and its name; coordinates and sums over all classes stay."""
         with self._changing(wait, Silence()) as state:
             place = self._place(name)
-            teaching.without_class(state.parts.method, place)
+            method = state.parts.method
+            # The coordinates of its task and sums over all classes stay.
+            teaching.require_rows(method, "removing a class")
+            method.head.forget(place)
+            method.tasks = [tuple(other for other in task if other != name) for task in method.tasks]
             rest = replace(state, memory=state.memory.without(place))
             classes = [info for info in self.classes if info.name != name]
             calibration = lesson.calibrated(rest.parts, rest.memory)

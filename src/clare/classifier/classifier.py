@@ -1,18 +1,18 @@
 """The classifier: it learns classes lesson by lesson, answers, and takes back, in memory or in a folder."""
 
+import inspect
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from clare.classifier import lesson
 from clare.classifier.answers import Answers
 from clare.classifier.capacity import tasks_left
 from clare.classifier.changes import now
-from clare.classifier.estimator import Estimator
 from clare.classifier.labels import check_known, checked_kind, quoted
 from clare.classifier.measure import evaluation_of, fall_in_words, fallen, report_of
 from clare.classifier.merging import check_mergeable, merged
@@ -20,19 +20,24 @@ from clare.classifier.parts import BackboneLike
 from clare.classifier.pictures import Pictures
 from clare.classifier.store import InFolder, InMemory
 from clare.engine.context import Listener, Silence
-from clare.errors import ModelError
+from clare.errors import ModelError, SettingsError, nearest
 from clare.methods.base import Method
 from clare.methods.protocols import capacity_of
 from clare.model import folder as files
 from clare.model.records import Change, Kind, Mode
 
+LONGEST = 200
+"""Characters of a parameter that are shown; of a timm model its type is."""
 
-class Classifier(Estimator, Answers):
+
+class Classifier(Answers):
     """A classifier of pictures that learns new classes without the pictures of the old ones.
 
     It lives in memory, or in a folder, where every change is committed. A folder that holds a model is opened; one that
-    does not is made by the first lesson.
+    does not is made by the first lesson. To scikit-learn it is an estimator, without needing it.
     """
+
+    _estimator_type: ClassVar[str] = "classifier"
 
     def __init__(
         self,
@@ -69,15 +74,25 @@ class Classifier(Estimator, Answers):
         """The folder, if the classifier has one."""
         return None if self.folder is None else Path(self.folder)
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return what the classifier was made with; `deep` changes nothing, as no parameter has parameters."""
+        names = list(inspect.signature(type(self).__init__).parameters)[1:]
+        return {name: getattr(self, name) for name in names}
+
     def set_params(self, **params: Any) -> Self:
         """Change what it is made with, which counts from the next `fit` on, or at once if nothing was learnt yet."""
         before = self.get_params()
-        super().set_params(**params)
+        for name, value in params.items():
+            if name not in before:
+                raise SettingsError(
+                    f"a classifier has no parameter '{name}'{nearest(name, before)}; known: {', '.join(before)}"
+                )
+            setattr(self, name, value)
         if self.folder is not before["folder"] or (self._held and not self._held.manifest.state["tensors"]):
             try:
                 self._begin()
             except BaseException:
-                super().set_params(**before)
+                vars(self).update(before)
                 raise
         return self
 
@@ -187,6 +202,35 @@ class Classifier(Estimator, Answers):
                 f"{self._store.label} does not say from how many pictures it knows {quoted(uncounted)}, so more cannot "
                 "be weighed against them; remove and learn them anew"
             )
+
+    def __sklearn_clone__(self) -> Self:
+        """Return a classifier with the same parameters that knows nothing, in memory: a folder has one owner."""
+        params = self.get_params()
+        return type(self)(**({**params, "folder": None} if "folder" in params else params))
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that this is a classifier of pictures, for versions of scikit-learn from 1.6 on."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        inputs = InputTags(two_d_array=False, three_d_array=True, string=True)
+        target, kind = TargetTags(required=True, one_d_labels=True), ClassifierTags()
+        return Tags(self._estimator_type, target, classifier_tags=kind, input_tags=inputs)
+
+    def __repr__(self) -> str:
+        """Show the parameters that are not the defaults."""
+        parameters = list(inspect.signature(type(self).__init__).parameters.values())[1:]
+        given = [
+            (each.name, getattr(self, each.name)) for each in parameters if getattr(self, each.name) is not each.default
+        ]
+        shown = [(name, text if len(text := repr(value)) < LONGEST else type(value).__name__) for name, value in given]
+        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in shown)})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied."""
+        raise ModelError(
+            "a classifier is not pickled: save(folder) writes what it knows, clare.load(folder) reads it, and "
+            "sklearn.base.clone makes another one that knows nothing"
+        )
 
 
 def load(

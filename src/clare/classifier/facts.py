@@ -6,7 +6,6 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from clare.classifier import teaching
 from clare.classifier.capacity import tasks_left
 from clare.classifier.certainty import fitted_scale
 from clare.classifier.defaults import is_drawing_backbone
@@ -15,7 +14,7 @@ from clare.classifier.memory import Memory
 from clare.classifier.parts import Parts
 from clare.classifier.pictures import Reader
 from clare.classifier.unknown import threshold_of
-from clare.methods.protocols import Capacity, capacity_of
+from clare.methods.protocols import Capacity, ClaimsCoordinates, capacity_of
 from clare.methods.state import snapshot_of
 from clare.model.folder import Manifest
 from clare.model.records import Change, ClassInfo, ClassReport, class_reports
@@ -89,7 +88,8 @@ class Facts(ABC):
     @property
     def claims(self) -> list[list[int]] | None:
         """Coordinates that each task claimed in each layer, if the method keeps account of them."""
-        return teaching.claims_by_layer(self.parts.method)
+        method = self.parts.method
+        return method.claims_by_layer() if isinstance(method, ClaimsCoordinates) else None
 
     @property
     def tasks_left(self) -> int | None:

@@ -24,14 +24,7 @@ def evaluation_of(
 ) -> Evaluation:
     """Count what pictures with these logits, class by class, were taken for; unknown classes are counted apart."""
     given = [name for name in images for _ in images[name]]
-    return counted(method.classes, given, logits_NK, calibration, fitted_scale(calibration, method))
-
-
-def counted(
-    known: Sequence[str], given: Sequence[str], logits_NK: Tensor, calibration: dict[str, Any] | None, scale: float
-) -> Evaluation:
-    """Count what pictures of the given classes were taken for."""
-    threshold = threshold_of(calibration)
+    known, threshold, scale = method.classes, threshold_of(calibration), fitted_scale(calibration, method)
     place_of = {name: place for place, name in enumerate(known)}
     num_known = len(known)
     truth = torch.tensor([place_of.get(name, num_known) for name in given], dtype=torch.int64)

@@ -5,7 +5,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone, BackboneSettings, freeze, load_backbone
@@ -13,7 +12,6 @@ from clare.classifier import teaching
 from clare.classifier.defaults import default_settings, default_transforms
 from clare.classifier.pictures import Reader
 from clare.data.images import Pixels
-from clare.data.store import ImageStore
 from clare.data.transforms import Transforms, TransformSettings
 from clare.engine.context import Context, Silence
 from clare.engine.ranks import Ranks
@@ -48,13 +46,6 @@ class Parts:
     def logits(self, images: Sequence[Pixels]) -> Tensor:
         """Return the logits of pictures over all known classes."""
         return teaching.logits_of(self.context, self.method, teaching.features_of(self.context, self.method, images))
-
-    def count_inverted(self, images: Sequence[Pixels]) -> int:
-        """Count the pictures of which the backbone sees the negative."""
-        if self.transforms.invert == "never" or not images:
-            return 0
-        canvas = ImageStore.from_images(images).batch(torch.arange(len(images)))
-        return int(self.context.transforms.inverted(canvas).sum())
 
 
 def new_parts(

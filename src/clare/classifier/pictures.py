@@ -76,7 +76,7 @@ class Reader:
             whole = {name: held.get(name, []) for name in train}
             pictures = self._split(train) if held_back is None else Pictures(train, whole, self.skipped)
         else:
-            found = self._by_label(given, labels)
+            found = self._found(*labelled(given, labels))
             named = dict(zip(names_of(found), found.values(), strict=True))
             pictures = replace(self._split(named), kind=kind_of(as_labels(list(found))))
         for name in pictures.classes:
@@ -87,12 +87,8 @@ class Reader:
         """Read pictures to measure on by the names of their classes."""
         if labels is None and isinstance(given, str | Path | Source):
             return self._read((given if isinstance(given, Source) else find_source(given)).to_measure)
-        found = self._by_label(given, labels)
+        found = self._found(*labelled(given, labels))
         return dict(zip(names_of(found), found.values(), strict=True))
-
-    def _by_label(self, given: Any, labels: Any) -> dict[Hashable, list[Pixels]]:
-        """Read all pictures by their classes as they were given."""
-        return self._found(*labelled(given, labels))
 
     def _read(self, images: ByClass) -> dict[str, list[Pixels]]:
         """Read pictures whose places are known."""

@@ -118,8 +118,6 @@ def _checked(parts: dict[str, ByClass], label: str) -> dict[str, ByClass]:
 def _in_folder(folder: Path) -> Iterable[Triple]:
     """Return the pictures of class folders, or of folders for the parts of a data set with such folders in them."""
     names = subfolders(folder)
-    if not names:
-        raise DataError(f"{folder} has no class folders; put the images of each class into a folder of its own")
     if _are_parts(names):
         return [(part, *pair) for part in names for pair in _by_class(folder / part)]
     return [("", *pair) for pair in _by_class(folder)]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -19,33 +19,6 @@ Tensors = dict[str, Tensor]
 Change = dict[str, Any]
 Build = Callable[[files.State, Tensors], Parts]
 """Makes the parts of a state that was read."""
-
-
-class Store(Protocol):
-    """Keeps the state that counts, and those before the last changes."""
-
-    label: str
-    """What messages call it."""
-
-    def writing(self, wait: bool, notice: Callable[[str], None]) -> AbstractContextManager[None]:
-        """Let nobody else write; wait for who does, or refuse."""
-
-    def latest(self) -> Manifest | None:
-        """Return what was committed last, if anything was."""
-
-    def read(self, manifest: Manifest, parts: Parts | None) -> tuple[Parts, Tensors]:
-        """Return the parts of a manifest's state, those that are at hand where they fit, and all its tensors."""
-
-    def begin(self, manifest: Manifest, tensors: Tensors, parts: Parts) -> Manifest:
-        """Commit the first state."""
-
-    def advance(
-        self, manifest: Manifest, state: files.State, tensors: Tensors, change: Change, parts: Parts
-    ) -> Manifest:
-        """Commit a change, and keep the state before it."""
-
-    def step_back(self, manifest: Manifest, change: Change) -> Manifest:
-        """Commit the state before the last change."""
 
 
 class InFolder:
@@ -126,23 +99,19 @@ class InMemory:
 
     def begin(self, manifest: Manifest, tensors: Tensors, parts: Parts) -> Manifest:
         """Keep the first state."""
-        return self._commit(replace(manifest, state=self._remembered(manifest.version, manifest.state, tensors, parts)))
+        self._manifest = replace(manifest, state=self._remembered(manifest.version, manifest.state, tensors, parts))
+        return self._manifest
 
     def advance(
         self, manifest: Manifest, state: files.State, tensors: Tensors, change: Change, parts: Parts
     ) -> Manifest:
         """Keep a new state beside those before it."""
-        number, history = change["number"], [*manifest.history, change]
         kept = [*manifest.kept, {"tensors": manifest.state["tensors"]}][-manifest.num_kept :]
-        state = self._remembered(number, state, tensors, parts)
-        return self._commit(replace(manifest, state=state, version=number, history=history, kept=kept))
+        return self._commit(manifest, self._remembered(change["number"], state, tensors, parts), kept, change)
 
     def step_back(self, manifest: Manifest, change: Change) -> Manifest:
         """Take up the state before the last change."""
-        state, history = self._kept[manifest.kept[-1]["tensors"]][0], [*manifest.history, change]
-        return self._commit(
-            replace(manifest, state=state, version=change["number"], history=history, kept=manifest.kept[:-1])
-        )
+        return self._commit(manifest, self._kept[manifest.kept[-1]["tensors"]][0], manifest.kept[:-1], change)
 
     def _remembered(self, number: int, state: files.State, tensors: Tensors, parts: Parts) -> files.State:
         """Keep a state under the number of its change."""
@@ -150,12 +119,17 @@ class InMemory:
         self._kept[state["tensors"]] = state, {key: tensor.to("cpu") for key, tensor in tensors.items()}, parts
         return state
 
-    def _commit(self, manifest: Manifest) -> Manifest:
-        """Make a manifest the one that counts, and drop what it no longer names."""
-        named = {manifest.state["tensors"], *(kept["tensors"] for kept in manifest.kept)}
+    def _commit(self, manifest: Manifest, state: files.State, kept: list[dict[str, str]], change: Change) -> Manifest:
+        """Make a state the one that counts, and drop what is no longer named."""
+        named = {state["tensors"], *(each["tensors"] for each in kept)}
         self._kept = {name: values for name, values in self._kept.items() if name in named}
-        self._manifest = manifest
-        return manifest
+        history = [*manifest.history, change]
+        self._manifest = replace(manifest, state=state, version=change["number"], history=history, kept=kept)
+        return self._manifest
+
+
+Store = InFolder | InMemory
+"""Keeps the state that counts, and those before the last changes."""
 
 
 def _made_alike(state: files.State, other: files.State) -> bool:

@@ -106,19 +106,6 @@ def teach_more(context: Context, method: Method, places: Tensor, images: Labelle
     Driver(context, method, images, place.task).run(steps)
 
 
-def without_class(method: Method, place: int) -> None:
-    """Drop a class's row, own statistics and name; the coordinates of its task and sums over all classes stay."""
-    require_rows(method, "removing a class")
-    name = method.classes[place]
-    method.head.forget(place)
-    method.tasks = [tuple(other for other in task if other != name) for task in method.tasks]
-
-
-def claims_by_layer(method: Method) -> list[list[int]] | None:
-    """Return how many coordinates each task claimed in each layer of the adapter, if the method has a ledger."""
-    return method.claims_by_layer() if isinstance(method, ClaimsCoordinates) else None
-
-
 @torch.no_grad()
 def measure_seconds(context: Context, method: Method, num_images: int, num_classes: int, trains: bool) -> float:
     """Estimate the seconds of teaching from the time that a few random pictures take here."""

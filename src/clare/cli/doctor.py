@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from clare.errors import ClareError
+
 PACKAGES = (
     "torch",
     "torchvision",
@@ -58,9 +60,27 @@ def examine(version_of: Callable[[str], str], import_module: Callable[[str], obj
         return
     vision = torchvision_finding(version_of, import_module)
     yield vision
-    if vision.is_good:
-        yield from _devices()
-        yield from _embedded()
+    if not vision.is_good:
+        return
+    import torch
+
+    from clare.backbones.vit import BackboneSettings, load_backbone
+    from clare.data.sources import DataSettings, load_dataset
+
+    if torch.cuda.is_available():
+        yield Finding(True, f"GPU: {torch.cuda.get_device_name()} ({torch.cuda.device_count()} in all)")
+    else:
+        yield Finding(True, f"no GPU: runs use {torch.get_num_threads()} CPU threads of {os.cpu_count()} in fp32")
+    free = shutil.disk_usage(".").free / 1e9
+    yield Finding(
+        free > 1, f"{free:.0f} GB free on this disk", "" if free > 1 else "free some space: runs write checkpoints"
+    )
+    try:
+        dataset = load_dataset(DataSettings(dataset="quickdraw", channels=1))
+        backbone = load_backbone(BackboneSettings())
+        yield Finding(True, f"embedded stream: {len(dataset.classes)} classes; backbone {backbone.fingerprint}")
+    except ClareError as error:
+        yield Finding(False, f"the embedded benchmark cannot be loaded: {error}", "install clare again")
 
 
 def _package(name: str, version_of: Callable[[str], str]) -> Finding:
@@ -90,31 +110,3 @@ def torchvision_finding(version_of: Callable[[str], str], import_module: Callabl
             )
         return Finding(False, f"torchvision cannot be imported: {error}", "install torch and torchvision together")
     return Finding(True, "torchvision works with torch")
-
-
-def _devices() -> Iterator[Finding]:
-    """Tell where runs will compute."""
-    import torch
-
-    if torch.cuda.is_available():
-        yield Finding(True, f"GPU: {torch.cuda.get_device_name()} ({torch.cuda.device_count()} in all)")
-    else:
-        yield Finding(True, f"no GPU: runs use {torch.get_num_threads()} CPU threads of {os.cpu_count()} in fp32")
-    free = shutil.disk_usage(".").free / 1e9
-    yield Finding(
-        free > 1, f"{free:.0f} GB free on this disk", "" if free > 1 else "free some space: runs write checkpoints"
-    )
-
-
-def _embedded() -> Iterator[Finding]:
-    """Load the embedded data and backbone once."""
-    from clare.backbones.vit import BackboneSettings, load_backbone
-    from clare.data.sources import DataSettings, load_dataset
-    from clare.errors import ClareError
-
-    try:
-        dataset = load_dataset(DataSettings(dataset="quickdraw", channels=1))
-        backbone = load_backbone(BackboneSettings())
-        yield Finding(True, f"embedded stream: {len(dataset.classes)} classes; backbone {backbone.fingerprint}")
-    except ClareError as error:
-        yield Finding(False, f"the embedded benchmark cannot be loaded: {error}", "install clare again")

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Leaf = tuple[str, FieldInfo, Any, str]
 """Key, field, default and description of a setting."""
+BOUNDS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
+"""Signs of bounds, and where they are kept."""
 FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections")
 
 
@@ -169,18 +171,10 @@ def allowed_values(field: FieldInfo) -> str:
     kinds = kinds_of(field)
     if len(kinds) > 1:
         return " or ".join(map(allowed_values, kinds))
-    bounds = [text for item in field.metadata for text in _bounds(item)]
+    bounds = [
+        f"{sign} {getattr(item, name)}"
+        for item in field.metadata
+        for kind, (sign, name) in BOUNDS.items()
+        if isinstance(item, kind)
+    ]
     return ", ".join(bounds) or str(getattr(annotation, "__name__", annotation))
-
-
-def _bounds(item: object) -> Iterator[str]:
-    """Yield the bounds that one piece of a field's metadata sets."""
-    match item:
-        case Ge(ge=bound):
-            yield f"≥ {bound}"
-        case Gt(gt=bound):
-            yield f"> {bound}"
-        case Le(le=bound):
-            yield f"≤ {bound}"
-        case Lt(lt=bound):
-            yield f"< {bound}"

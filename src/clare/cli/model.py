@@ -1,7 +1,8 @@
-"""`clare inspect` and `evaluate`."""
+"""`clare inspect`, `evaluate` and `merge`."""
 
 from collections import Counter
 from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,8 +11,9 @@ from rich.table import Table
 from clare.classifier.classifier import Classifier, load
 from clare.cli.console import first_of, plain_table, say
 from clare.cli.learn import capacity_line, class_table, day
-from clare.errors import ModelError
+from clare.errors import ModelError, SettingsError
 from clare.files import write_bytes
+from clare.model.folder import MANIFEST
 from clare.model.records import Evaluation
 from clare.report.model_plots import capacity_figure, confusion_figure
 from clare.report.plots import to_png
@@ -109,3 +111,36 @@ def _evaluation_table(evaluation: Evaluation) -> Table:
             taken = f"{evaluation.classes[worst]} ({mistakes[worst]})" if mistakes else "-"
             table.add_row(escape(name), str(count), str(correct), percent(correct / count), escape(taken))
     return table
+
+
+def merge_command(console: Console, models: list[Path], out: Path, method: str | None, device: str) -> None:
+    """Write a model that knows what all of these know; they stay as they are."""
+    if len(models) < 2:
+        raise SettingsError(
+            f"one model came ({models[0]}), and merging takes two or more; name another one before --out"
+        )
+    if (out / MANIFEST).exists():
+        raise SettingsError(
+            f"{out} holds a model already, which merging does not change; choose another folder for --out"
+        )
+    # A folder of anything else is refused.
+    Classifier(out, device=device)
+    found = [load(path, method=method, device=device) for path in models]
+    model = found[0]
+    model.detach()
+    shared: dict[str, None] = {}
+    for other in found[1:]:
+        shared |= dict.fromkeys(model.merge(other).report["shared"])
+    model.save(out)
+    places = range(len(model.classes))
+    console.print(class_table(model, places, set(), None, is_full=False))
+    head = model.parts.method.head
+    how = "as one model taught with all pictures would be" if head.merges_exactly else "with means and scatter exact"
+    lines = [f"{out}: {len(model.classes)} classes from {len(models)} models, {how}"]
+    if shared and not head.merges_exactly:
+        lines.append(
+            f"known to several: {len(shared)}; of these each model kept some directions alone, so they are near to "
+            "what all pictures would have given, and not the same"
+        )
+    lines.append("next: clare predict {0} IMAGE…   clare learn {0} MORE".format(quote(str(out))))
+    say(console, *lines)

@@ -177,7 +177,7 @@ def merge(
     device: Device = "auto",
 ) -> None:
     """Make one model of several that see with the same frozen features; no picture is needed."""
-    from clare.cli.merge import merge_command
+    from clare.cli.model import merge_command
 
     merge_command(console, models, out, method, device)
 

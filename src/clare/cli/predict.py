@@ -1,8 +1,6 @@
 """`clare predict`."""
 
-import csv
 import glob
-import io
 import json
 import sys
 from collections.abc import Iterable
@@ -19,6 +17,7 @@ from clare.data.pictures import Stored
 from clare.errors import DataError
 from clare.files import write_text
 from clare.model.records import Answer
+from clare.report.tables import csv_text
 
 BATCH = 256
 
@@ -47,7 +46,8 @@ def answer(
                 console.out(json.dumps(found.as_json(), ensure_ascii=False), highlight=False)
             elif csv_file is None:
                 console.print(as_line(found), soft_wrap=True, highlight=False)
-            rows.append(as_row(found))
+            cells = [cell for guess in found.guesses for cell in (guess.name, f"{guess.probability:.6f}")]
+            rows.append([found.image, f"{found.unknown:.6f}", str(found.is_unknown).lower(), *cells])
     if csv_file is not None:
         write_text(csv_file, as_csv(rows, top))
         console.print(f"{csv_file}: {len(rows)} pictures", soft_wrap=True, highlight=False)
@@ -89,18 +89,10 @@ def as_line(answer: Answer) -> str:
     return f"{escape(answer.image)}: {said}{'' if answer.is_unknown else f' {score}'}"
 
 
-def as_row(answer: Answer) -> list[str]:
-    """Return an answer as a row of a table: file, score, verdict, then names and probabilities in turn."""
-    cells = [cell for guess in answer.guesses for cell in (guess.name, f"{guess.probability:.6f}")]
-    return [answer.image, f"{answer.unknown:.6f}", str(answer.is_unknown).lower(), *cells]
-
-
 def as_csv(rows: list[list[str]], top: int) -> str:
-    """Return rows as CSV with a heading; no wider than the number of classes."""
+    """Return file, score, verdict, then names and probabilities in turn; no wider than the number of classes."""
     num_guesses = max(((len(row) - 3) // 2 for row in rows), default=top)
     heading = ["image", "unknown", "is_unknown"]
     for number in range(1, num_guesses + 1):
         heading += [f"name_{number}", f"probability_{number}"]
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([heading, *rows])
-    return text.getvalue()
+    return csv_text([heading, *rows])

@@ -1,14 +1,10 @@
 """`clare check`."""
 
 import base64
-import csv
 import io
 from collections import Counter
-from html import escape
-from importlib.resources import files
 from pathlib import Path
 from shlex import quote
-from string import Template
 
 import numpy as np
 from PIL import Image
@@ -21,6 +17,8 @@ from clare.cli.console import say
 from clare.data.images import Pixels
 from clare.errors import SettingsError
 from clare.files import write_text
+from clare.report.tables import csv_text
+from clare.templates import fill
 
 THUMBNAIL = 96
 MOST_SHOWN = 200
@@ -45,7 +43,8 @@ def suspects_command(
     looks = Classifier(backbone=backbone, device=device) if model is None else load(model, method=method, device=device)
     found = find_suspects(looks.parts, source)
     page, table = out / "suspects.html", out / "suspects.csv"
-    write_text(table, as_table(found))
+    rows = [[each.kind, each.name, each.label, each.about, f"{each.score:.4f}"] for each in found]
+    write_text(table, csv_text([["kind", "name", "label", "about", "score"], *rows]))
     write_text(page, as_page(found, str(pictures)))
     counts = Counter(each.kind for each in found)
     num_pictures = sum(len(images) for part in source.parts.values() for images in part.values())
@@ -63,31 +62,13 @@ def suspects_command(
     say(console, *lines)
 
 
-def as_table(found: list[Suspect]) -> str:
-    """Return all suspects as CSV with a heading."""
-    text = io.StringIO()
-    rows = [[each.kind, each.name, each.label, each.about, f"{each.score:.4f}"] for each in found]
-    csv.writer(text, lineterminator="\n").writerows([["kind", "name", "label", "about", "score"], *rows])
-    return text.getvalue()
-
-
 def as_page(found: list[Suspect], title: str) -> str:
     """Return a page that needs nothing but itself, the surest of each kind first."""
-    sections = []
-    for kind, number in Counter(each.kind for each in found).items():
-        own = sorted((each for each in found if each.kind == kind), key=lambda each: -each.score)[:MOST_SHOWN]
-        more = f"<p>The table has {number - MOST_SHOWN} more.</p>" if number > MOST_SHOWN else ""
-        sections.append(f"<h2>{kind}: {number}</h2><ul>{''.join(map(_card, own))}</ul>{more}")
-    template = Template((files("clare.report") / "assets" / "suspects.html").read_text(encoding="utf-8"))
-    return template.substitute(title=escape(title), body="".join(sections) or "<p>Nothing is suspicious.</p>")
-
-
-def _card(each: Suspect) -> str:
-    """Return a suspect with its picture, if it is one that can be seen."""
-    is_seen = each.read is not None and each.read.pixels.size
-    seen = f'<img alt="" src="data:image/png;base64,{_png(each.read.pixels)}">' if each.read and is_seen else ""
-    about = escape(f"{each.about} ({each.score:.2f})")
-    return f"<li>{seen}<b>{escape(each.label)}</b><span>{about}</span><small>{escape(each.name)}</small></li>"
+    kinds = [
+        (kind, number, sorted((each for each in found if each.kind == kind), key=lambda each: -each.score)[:MOST_SHOWN])
+        for kind, number in Counter(each.kind for each in found).items()
+    ]
+    return fill("report/assets/suspects.html", title=title, kinds=kinds, png=_png)
 
 
 def _png(pixels: Pixels) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from clare.errors import ModelError
-from clare.export.card import MARK, card_text, onnx_usage, timm_usage
+from clare.export.card import MARK, card_text, usage_text
 from clare.export.export_check import Agreement, find_pictures
 from clare.export.export_source import open_source
 from clare.export.onnx_export import export_onnx, onnx_packages
@@ -41,10 +41,10 @@ def export_model(
     title = model.resolve().name
     if format == "onnx":
         data, agreement = export_onnx(source, pictures)
-        files, usage = {file: data}, onnx_usage(source, file)
+        files, usage = {file: data}, usage_text(source, onnx=file)
     else:
         files, agreement = export_timm(source, pictures)
-        usage = timm_usage(source, json.loads(files["config.json"]))
+        usage = usage_text(source, weights=json.loads(files["config.json"])["backbone"]["file"])
     files["upright.py"] = resources.files("clare.data").joinpath("upright.py").read_bytes()
     files[CARD] = card_text(title, source, usage, agreement).encode()
     for name, content in files.items():

@@ -78,9 +78,15 @@ def paired_intervals(
 
     observed = differences(None, 1)
     largest = max(len(part) for each in tested for part in each.places.values())
-    resampled = [differences(random, size) for size in _chunks(num_samples, num_tasks, largest)]
+    # Numbers of resamples whose temporary arrays fit into memory.
+    chunk = max(1, min(num_samples, CHUNK_ELEMENTS // max(2 * num_tasks * num_tasks, largest)))
+    sizes = [min(chunk, num_samples - start) for start in range(0, num_samples, chunk)]
+    resampled, bounds = [differences(random, size) for size in sizes], [(1 - level) / 2, (1 + level) / 2]
     return {
-        name: _interval(float(observed[name][0]), np.concatenate([part[name] for part in resampled]), level)
+        name: Interval(
+            float(observed[name][0]),
+            *map(float, np.quantile(np.concatenate([part[name] for part in resampled]), bounds)),
+        )
         for name in statistics
     }
 
@@ -113,19 +119,6 @@ def _tested(pair: Pair, is_final: bool) -> _Tested:
         task_of={name: int(task_of_class[index]) for name, index in zip(names, classes, strict=True)},
         num_images=np.bincount(task_of_class[target], minlength=len(runs[0].target))[: len(runs[0].target)],
     )
-
-
-def _chunks(num_samples: int, num_tasks: int, largest_class: int) -> list[int]:
-    """Cut the resamples into numbers whose temporary arrays fit into memory."""
-    largest = max(2 * num_tasks * num_tasks, largest_class)
-    chunk = max(1, min(num_samples, CHUNK_ELEMENTS // largest))
-    return [min(chunk, num_samples - start) for start in range(0, num_samples, chunk)]
-
-
-def _interval(observed: float, resampled: FloatArray, level: float) -> Interval:
-    """The observed difference with the bounds of the resampled ones."""
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(observed, float(low), float(high))
 
 
 def _shared_target(run_a: Evaluations, run_b: Evaluations) -> IntArray:

@@ -45,7 +45,8 @@ def latency_sheet(results: Results, preset: str, latencies: Sequence[Latency]) -
         cells = [label]
         for size in sizes:
             each, bare = by_place[label, size], by_place[BARE, size]
-            cells += [milliseconds(each), number(ratio(each.median, bare.median))]
+            median, low, high = (f"{1000 * seconds:.3f}" for seconds in (each.median, each.low, each.high))
+            cells += [f"{median} [{low}, {high}]", number(ratio(each.median, bare.median))]
         rows.append(tuple(cells))
     header = ["Model", *(text for size in sizes for text in (f"ms per image, batch {size}", "times bare"))]
     num_tasks = max((len(record.tasks) for cell in results.rows(preset) for record in cell.records), default=0)
@@ -54,11 +55,6 @@ def latency_sheet(results: Results, preset: str, latencies: Sequence[Latency]) -
     calls = f"{repeats[0]} to {repeats[-1]}" if len(repeats) > 1 else f"{repeats[0]}"
     title = f"Latency after {num_tasks} tasks, median [quartiles] of {calls} calls, {results.name(preset)}"
     return Sheet(title, tuple(header), tuple(rows))
-
-
-def milliseconds(each: Latency) -> str:
-    """Median and quartiles in milliseconds."""
-    return f"{1000 * each.median:.3f} [{1000 * each.low:.3f}, {1000 * each.high:.3f}]"
 
 
 def efficiency_sheets(results: Results, latencies: Latencies) -> list[Sheet]:

@@ -62,29 +62,24 @@ def known_extent(settings: DataSettings) -> Extent | None:
     return Extent(facts.num_classes, num_train, facts.num_test or num_images - num_train)
 
 
-def expect_all(experiments: Mapping[str, Experiment]) -> tuple[dict[str, Extent], list[str]]:
-    """Count the images of every preset, or take what is known of them, and say of which the data are not here."""
-    taken: dict[str, Extent] = {}
-    extents = count_all(experiments, taken)
-    return extents, [
-        f"{preset}: the data are not here; known are {known.num_classes:,} classes with about "
-        f"{known.num_train:,} training and {known.num_test:,} test images"
-        for preset, known in taken.items()
-    ]
-
-
-def count_all(experiments: Mapping[str, Experiment], taken: dict[str, Extent] | None = None) -> dict[str, Extent]:
-    """Count the images of every preset, or take and note what is known; say of which the data are missing otherwise."""
+def count_all(experiments: Mapping[str, Experiment], expects: bool = False) -> tuple[dict[str, Extent], list[str]]:
+    """Count the images of every preset, or expect what is known of them, and say of which the data are not here."""
     extents: dict[str, Extent] = {}
     problems: dict[str, DataError] = {}
+    remarks = []
     for preset, experiment in experiments.items():
         try:
             extents[preset] = count_images(experiment.data)
         except DataError as error:
-            if taken is not None and (known := known_extent(experiment.data)):
-                extents[preset] = taken[preset] = known
-            else:
+            known = known_extent(experiment.data) if expects else None
+            if known is None:
                 problems[preset] = error
+                continue
+            extents[preset] = known
+            remarks.append(
+                f"{preset}: the data are not here; known are {known.num_classes:,} classes with about "
+                f"{known.num_train:,} training and {known.num_test:,} test images"
+            )
     if problems:
         names = list(problems)
         first = str(problems[names[0]]).partition("; ")[0]
@@ -93,7 +88,7 @@ def count_all(experiments: Mapping[str, Experiment], taken: dict[str, Extent] | 
             f"come from, --set data.root=FOLDER where they are, and --preset {ALTERNATIVE} runs the experiment on "
             "drawings that come with the package"
         )
-    return extents
+    return extents, remarks
 
 
 def _listed(names: Sequence[str]) -> str:

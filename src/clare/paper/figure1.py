@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clare.paper.catalogue import FULL, UPDATED_SHARES
 from clare.paper.results import Cell, Results
+from clare.presets.load import parse_override
 from clare.report.plots import INK, titled_axes
 from clare.report.styles import COLOURS, EMPHASIS
 from clare.report.tables import count
@@ -44,7 +44,7 @@ def sentences(results: Results) -> list[str]:
     """Say what the histograms of full fine-tuning tell."""
     found = []
     for setting in results.settings:
-        movement, name = movement_of(results.cells[setting.preset, FULL]), setting.experiment.name
+        movement, name = movement_of(results.cells[setting.preset, results.study.reference]), setting.experiment.name
         if movement is None:
             found.append(f"{name}: full fine-tuning left no histogram.")
             continue
@@ -62,14 +62,14 @@ def draw(results: Results, preset: str) -> Figure:
     """Histogram of the updates on the left, accuracy against the share that is updated on the right."""
     figure = Figure(figsize=(9.6, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)
-    movement = movement_of(results.cells[preset, FULL])
+    movement = movement_of(results.cells[preset, results.study.reference])
     titled_axes(left, "Updates of full fine-tuning", "size of the update", "weights")
     if movement is not None:
         _histogram(left, movement["edges"], movement["counts"])
     titled_axes(right, "Updating only a share of the weights", "share that is updated (%)", "accuracy (%)")
     points = [
-        (100 * share, cell.figures["final"].mean)
-        for share, cell in zip(UPDATED_SHARES, results.rows(preset), strict=True)
+        (100 * float(parse_override(cell.row.overrides[0])["method"]["share"]), cell.figures["final"].mean)
+        for cell in results.rows(preset)
     ]
     known = [(share, mean) for share, mean in points if mean is not None]
     if known:
@@ -104,7 +104,10 @@ def write_figures(results: Results, folder: Path) -> list[str]:
 
 def as_values(results: Results) -> dict[str, Any]:
     """The histograms for the JSON file."""
-    movements = {setting.preset: movement_of(results.cells[setting.preset, FULL]) for setting in results.settings}
+    movements = {
+        setting.preset: movement_of(results.cells[setting.preset, results.study.reference])
+        for setting in results.settings
+    }
     return {
         "movement": {
             preset: None if movement is None else {**movement, "share_below_0.01": share_below(movement, SMALL)}

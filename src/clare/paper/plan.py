@@ -1,4 +1,4 @@
-"""Which runs an experiment needs: one for each row, preset and seed, and each only once."""
+"""Which runs an experiment needs, one for each row, preset and seed and each only once, and the plan as a table."""
 
 import hashlib
 import json
@@ -11,6 +11,7 @@ from clare.paper.catalogue import Row, Study
 from clare.paper.extent import Extent
 from clare.presets.load import make_experiment, overrides_for, parse_override
 from clare.presets.schema import Experiment
+from clare.report.tables import Sheet, duration
 
 Place = tuple[str, str]
 """A preset as the user gave it, and the key of a row."""
@@ -48,7 +49,7 @@ class Request:
 def make_request(
     study: Study, presets: Sequence[str], seeds: Sequence[int | None], overrides: Sequence[str], root: Path
 ) -> Request:
-    """Fill in the experiment's own seeds, and refuse what it cannot be repeated with."""
+    """Fill in the experiment's own seeds, and refuse what it cannot be repeated with or makes itself."""
     if study.seeds:
         seeds = study.seeds if list(seeds) == [None] else seeds
         if len(seeds) < 2:
@@ -57,12 +58,6 @@ def make_request(
                 "two, such as 1993,1994,1995, or leave it out"
             )
     request = Request(study, tuple(dict.fromkeys(presets)), tuple(seeds), tuple(overrides), root)
-    _check(request)
-    return request
-
-
-def _check(request: Request) -> None:
-    """Refuse settings that an experiment makes itself, and presets that cannot be told apart."""
     if request.seeds != (None,) and any("seed" in parse_override(override) for override in request.overrides):
         raise SettingsError(
             f"--set seed cannot be used here: every run has one of the seeds {', '.join(map(str, request.seeds))}; "
@@ -79,6 +74,7 @@ def _check(request: Request) -> None:
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise SettingsError(f"two presets are named '{twice[0]}'; give one of the files another name")
+    return request
 
 
 def plan_runs(request: Request, extents: Mapping[str, Extent], chosen: Mapping[Place, str | None]) -> RunsOf:
@@ -151,3 +147,63 @@ def score_trials(trials: Mapping[str, Sequence[Run]], score_of: ScoreOf) -> dict
         final, average = (sum(each) / len(runs) for each in zip(*known, strict=True)) if known else (0.0, 0.0)
         scores[choice] = (final, average) if len(known) == len(runs) else None
     return scores
+
+
+AFTER = "after the choice"
+ORIGIN = (
+    "Times are measured: two tiny tasks of noise on the true backbone and image size, two short epochs of each phase, "
+    "the second epoch scaled to the images and epochs of the stream, the second task standing for all later ones; a "
+    "method's rows are taken to cost alike, and where a run of the same method and preset is finished, its time "
+    "counts. Reading the images is not included, and a method whose training slows down from task to task takes longer."
+)
+
+Seconds = Mapping[Path, float | None]
+"""Estimated seconds of the runs that are not done; none where nothing could be measured."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The runs of one row on one preset, and what they are for."""
+
+    place: Place
+    remark: str
+    runs: Sequence[Run]
+
+
+def plan_sheet(request: Request, entries: Sequence[Entry], done: set[Path], seconds: Seconds) -> Sheet:
+    """One line for each row and preset; a run that several rows share counts in the first."""
+    rows, counted = [], set[Path]()
+    for entry in entries:
+        preset, key = entry.place
+        own = [run for run in unique(list(entry.runs)) if run.folder not in counted]
+        counted |= {run.folder for run in own}
+        num_done = sum(run.folder in done for run in own)
+        label = request.study.row(key).label + (f" ({entry.remark})" if entry.remark else "")
+        shared = "shared" if not own else str(len(own))
+        rows.append((label, preset, shared, str(num_done), _time(own, done, seconds)))
+    title = f"{request.study.name}: {request.study.title}"
+    return Sheet(title, ("Row", "Preset", "Runs", "Done", "Time left"), tuple(rows))
+
+
+def _time(runs: Sequence[Run], done: set[Path], seconds: Seconds) -> str:
+    """The time that these runs still take."""
+    left = [seconds.get(run.folder) for run in runs if run.folder not in done]
+    known = [value for value in left if value is not None]
+    if len(known) < len(left):
+        return "unknown"
+    return duration(sum(known)) if left else "-"
+
+
+def plan_words(entries: Sequence[Entry], done: set[Path], seconds: Seconds, num_processes: int) -> str:
+    """Say how many runs are left, how long they take together, and how that is known."""
+    runs = unique([run for entry in entries for run in entry.runs])
+    left = [run for run in runs if run.folder not in done]
+    if not left:
+        return f"all {len(runs)} runs are done"
+    known = [value for value in (seconds.get(run.folder) for run in left) if value is not None]
+    unknown = f", and {len(left) - len(known)} for which nothing could be measured" if len(known) < len(left) else ""
+    together = f"about {duration(sum(known))} one at a time{unknown}" if known else "for an unknown time"
+    several = ""
+    if num_processes > 1 and known:
+        several = f"; {num_processes} at a time take at best {duration(sum(known) / num_processes)}"
+    return f"{len(left)} of {len(runs)} runs are left, {together}{several}. {ORIGIN}"

@@ -12,14 +12,10 @@ from clare.paper.results import Cell, Results, Setting, as_values, difference, p
 from clare.report.groups import Spread
 from clare.report.record import reproduce_command
 from clare.report.tables import NONE, Sheet, to_csv, to_markdown
+from clare.templates import fill_text
 from clare.version import __version__
 
 SYMBOLS: dict[Metric, str] = {"average": "Ā", "final": "A_T"}
-DEFINITIONS = (
-    "Ā is the mean of the accuracies over all seen classes after each task, A_T the accuracy after the last task, both "
-    "in percent. Δ is a row minus the reference row of the same column, to paper our number minus the printed one, "
-    "all computed from the rows. ± is the sample standard deviation over seeds."
-)
 
 
 def number(value: float | None) -> str:
@@ -48,8 +44,13 @@ def sheets(results: Results) -> list[Sheet]:
 def preset_sheet(results: Results, setting: Setting) -> Sheet:
     """Our rows on one preset, beside the paper's where it has them; what failed is said so."""
     metrics, cells = results.study.metrics, results.rows(setting.preset)
+
+    def ours(cell: Cell, metric: Metric) -> str:
+        # In the first column it is said that there is no figure.
+        return "failed" if cell.failed and metric == metrics[0] else with_deviation(cell.figures[metric])
+
     columns: list[tuple[str, Callable[[Cell, Metric], str]]] = [
-        ("", lambda cell, metric: _ours(cell, metric, is_first=metric == metrics[0])),
+        ("", ours),
         ("Δ ", lambda cell, metric: signed(results.delta(cell, metric))),
     ]
     shows_paper = any(printed(cell.published, metric) is not None for cell in cells for metric in metrics)
@@ -68,11 +69,6 @@ def preset_sheet(results: Results, setting: Setting) -> Sheet:
     marked = frozenset(place for place, row in enumerate(results.study.rows) if row.key == results.study.reference)
     where = "" if setting.is_paper or not shows_paper else "; the paper's numbers are of another backbone"
     return Sheet(f"{setting.experiment.name}{where}", header, rows, marked)
-
-
-def _ours(cell: Cell, metric: Metric, is_first: bool) -> str:
-    """Our figure, or in the first column that there is none."""
-    return "failed" if cell.failed and is_first else with_deviation(cell.figures[metric])
 
 
 def _label(cell: Cell) -> str:
@@ -110,42 +106,7 @@ def paper_sheets(results: Results) -> list[Sheet]:
 
 def conditions(results: Results) -> list[str]:
     """Say for each preset what is as in the paper and what is not."""
-    changed = [f"Settings changed for this table: {', '.join(results.overrides)}."] if results.overrides else []
-    return [_condition(results, setting) for setting in results.settings] + changed
-
-
-def _condition(results: Results, setting: Setting) -> str:
-    """One sentence for one preset."""
-    paper, name = results.paper, setting.experiment.name
-    ours = setting.experiment.backbone.name
-    theirs = paper.backbone_of(results.study.name)
-    parts = [f"the paper's stream {setting.stream}" if setting.stream else "other data than the paper's"]
-    parts.append(
-        f"its backbone {theirs}" if setting.same_backbone else f"another backbone ({ours}, the paper's is {theirs})"
-    )
-    if setting.same_seeds is False:
-        parts.append(f"other seeds than the paper's {paper.seed}")
-    if setting.recipe:
-        changed = ", ".join(f"{key} {ours} ({in_words(theirs)})" for key, (ours, theirs) in setting.recipe.items())
-        parts.append(f"settings of CLARE other than the paper's text reads: {changed}")
-    compared = "" if setting.is_paper else "; our numbers and the paper's are not subtracted from each other"
-    return f"{name}: {'; '.join(parts)}{compared}."
-
-
-def choices(results: Results) -> list[str]:
-    """Say for each row with choices which was taken, and by what numbers on validation images."""
-    lines = []
-    for cell, choice in ((cell, cell.choice) for cell in results.cells.values() if cell.choice):
-        key = next(iter(choice.scores)).partition("=")[0]
-        scores = [
-            f"{each.partition('=')[2]}: {'failed' if score is None else number(100 * score[0])}"
-            for each, score in choice.scores.items()
-        ]
-        lines.append(
-            f"{results.name(cell.preset)}: {cell.row.label} runs with {choice.chosen or 'nothing'}, chosen by final "
-            f"accuracy on validation images ({key} {', '.join(scores)}); the paper reports the best of these values."
-        )
-    return lines
+    return fill_text("paper/conditions.md", results=results, in_words=in_words).splitlines()
 
 
 def failures(results: Results) -> list[str]:
@@ -168,25 +129,21 @@ def write_results(results: Results, folder: Path, extra: Sequence[str], more: di
 
 
 def to_page(results: Results, extra: Sequence[str] = ()) -> str:
-    """The whole page as Markdown."""
-    study = results.study
-    parts = [f"# {study.name}: {study.title}", f"Beside the numbers of {results.paper.source}."]
-    parts += [to_markdown(sheet).rstrip() for sheet in sheets(results)]
-    parts += extra
-    notes = [*conditions(results), *choices(results), *failures(results), *results.paper.remarks.get(study.name, [])]
-    parts += ["\n".join(f"- {note}" for note in notes), DEFINITIONS, _versions(results)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _versions(results: Results) -> str:
-    """Say with what the numbers were made."""
+    """The whole page as Markdown, with what the numbers were made with."""
     made_by = [record.environment for cell in results.cells.values() for record in cell.records]
-    places = {
+    made = {
         f"clare {each.get('clare')}, torch {each.get('torch')} on {each.get('device')} in {each.get('precision')}"
         for each in made_by
     }
-    made = "; ".join(sorted(places)) or f"clare {__version__}, no run came to its end"
-    return f"Made with {made}; seeds {', '.join(map(str, results.seeds))}."
+    return fill_text(
+        "paper/page.md",
+        results=results,
+        parts=[*(to_markdown(sheet).rstrip() for sheet in sheets(results)), *extra],
+        conditions=conditions(results),
+        failures=failures(results),
+        made=sorted(made),
+        version=__version__,
+    )
 
 
 def as_json(results: Results, folder: Path) -> dict[str, Any]:

@@ -57,6 +57,11 @@ class Chart:
         return float(np.nanmean(values) if self.summary == "mean" else np.nanmax(values))
 
     @property
+    def has_bands(self) -> bool:
+        """Whether any curve has deviations."""
+        return any(curve.deviations for curve in self.curves)
+
+    @property
     def is_log(self) -> bool:
         """Whether the upward axis is logarithmic: for sizes and times that lie far apart."""
         if self.unit in ("percent", "points"):

@@ -238,10 +238,9 @@ def _pairs(group: Group, other: Group, is_final: bool) -> list[tuple[RunRecord, 
         (run, each)
         for run in group.runs
         for each in other.runs
-        if run.same_stream(each)
-        or (
-            is_final
-            and run.start.classes == each.start.classes
-            and 1 in (len(run.start.task_sizes), len(each.start.task_sizes))
+        if run.start.classes == each.start.classes
+        and (
+            run.start.task_sizes == each.start.task_sizes
+            or (is_final and 1 in (len(run.start.task_sizes), len(each.start.task_sizes)))
         )
     ]

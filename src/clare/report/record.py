@@ -93,10 +93,6 @@ class RunRecord:
                 raise RunError(f"{path} holds {name} classes that are none of the {num_classes}; {REPEAT}")
         return tensors
 
-    def same_stream(self, other: "RunRecord") -> bool:
-        """Whether both runs meet the same classes in the same tasks."""
-        return self.start.classes == other.start.classes and self.start.task_sizes == other.start.task_sizes
-
     def same_backbone(self, other: "RunRecord") -> bool:
         """Whether both runs stand on the same weights, as far as both have recorded them."""
         hashes = (self.start.backbone_hash, other.start.backbone_hash)

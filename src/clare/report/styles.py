@@ -9,11 +9,6 @@ from clare.report.groups import DEFAULT_REFERENCE, Group
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#4d4d4d")
 COLOURS_ON_DARK = ("#ff8a3d", "#4a9fe0", "#2cc79b", "#f2b632", "#9ad7ff", "#e8a0c8", "#c4c9d1")
 EMPHASIS = COLOURS[0]
-COLOUR_STYLE = "".join(
-    f":root {{ --c{index}: light-dark({light}, {dark}); }}\n"
-    for index, (light, dark) in enumerate(zip(COLOURS, COLOURS_ON_DARK, strict=True))
-)
-"""The colours as CSS for the page."""
 NUM_MARKERS = 7
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2.5), (1.6, 2), (7, 2, 1.6, 2))
 """Lengths of strokes and gaps in units of the line, one pattern after another; the first is solid."""

@@ -17,7 +17,6 @@ from clare.metrics.summary import summarise
 from clare.report.charts import Chart, Curve
 from clare.report.groups import Group, Spread
 from clare.report.plots import chart_figure
-from clare.report.record import RunRecord
 from clare.report.standings import ACCURACIES, NAMES, Failure, spread_percent, to_page
 from clare.report.styles import COLOURS, DASHES, NUM_MARKERS, Style
 from clare.report.summary import rounded
@@ -143,22 +142,17 @@ def _curve(label: str, rows: Sequence[SweepRow], across: str, places: Sequence[f
 
 def _as_json(row: SweepRow) -> dict[str, Any]:
     """A setting with its figures and those of its runs."""
+    found: list[Mapping[str, Any]] = [*map(summarise, row.runs)]
     return {
         "method": row.label,
         "settings": _plain(row.values),
         "seeds": row.seeds,
         **{name: _pair(figure) for name, figure in row.figures.items()},
         "runs": [
-            {"folder": run.folder.name, "seed": seed, **_figures(run)}
-            for run, seed in zip(row.runs, row.seeds, strict=True)
+            {"folder": run.folder.name, "seed": seed, **{name: each[name] for name in (*STATISTICS, "seconds")}}
+            for run, seed, each in zip(row.runs, row.seeds, found, strict=True)
         ],
     }
-
-
-def _figures(run: RunRecord) -> dict[str, Any]:
-    """The figures of one run."""
-    found = summarise(run)
-    return {**{name: found[name] for name in STATISTICS}, "seconds": found["seconds"]}
 
 
 def _line(sweep: Sweep, row: SweepRow) -> dict[str, Any]:

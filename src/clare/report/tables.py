@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -123,10 +123,13 @@ def to_markdown(sheet: Sheet) -> str:
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows of equal keys as CSV; what is not known is empty."""
+    return csv_text([list(rows[0]), *([row[key] for key in rows[0]] for row in rows)])
+
+
+def csv_text(lines: Iterable[Sequence[Any]]) -> str:
+    """Lines of cells as CSV."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
 
 

@@ -13,10 +13,12 @@ from clare.metrics.summary import summarise
 from clare.paper import efficiency, figure1
 from clare.paper.catalogue import find_study
 from clare.paper.estimate import Estimator
-from clare.paper.extent import Extent, count_all, expect_all
+from clare.paper.extent import Extent, count_all
 from clare.paper.latency import measure_latencies
 from clare.paper.paper import Published, read_paper
 from clare.paper.plan import (
+    AFTER,
+    Entry,
     Place,
     Request,
     Run,
@@ -25,12 +27,13 @@ from clare.paper.plan import (
     choose,
     make_request,
     plan_runs,
+    plan_sheet,
     plan_trials,
+    plan_words,
     score_trials,
     unique,
 )
 from clare.paper.results import Choice, Results, make_cell, make_setting
-from clare.paper.schedule import AFTER, Entry, plan_sheet, plan_words
 from clare.paper.tables import conditions, failures, sheets, write_results
 from clare.presets.load import with_backbone
 from clare.report.record import read_run
@@ -45,7 +48,7 @@ Reasons = Mapping[Path, str]
 def reproduce_command(console: Console, request: Request, num_processes: int, only_plan: bool) -> list[str]:
     """Plan, run and write an experiment, and return what failed."""
     bases = {preset: request.base(preset) for preset in request.presets}
-    extents, remarks = expect_all(bases) if only_plan else (count_all(bases), [])
+    extents, remarks = count_all(bases, expects=only_plan)
     trials = plan_trials(request, extents)
     show_plan(console, request, extents, trials, num_processes, Estimator(needs_weights=not only_plan))
     if only_plan:
@@ -121,7 +124,7 @@ def show_plan(
         for place, by_choice in trials.items()
     ]
     entries += [Entry(place, "" if settled.get(place, "") is not None else AFTER, planned[place]) for place in planned]
-    done = {run.folder for entry in entries for run in entry.runs if as_job(run).is_done and not entry.is_guess}
+    done = {run.folder for entry in entries for run in entry.runs if as_job(run).is_done and entry.remark != AFTER}
     if not is_first_rank():
         return
     with console.status("measuring a few steps of each method on this device"):

@@ -1,5 +1,6 @@
 """The routes of the service."""
 
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,6 @@ from fastapi.staticfiles import StaticFiles
 
 from clare.errors import ClareError, DataError
 from clare.model.records import Mode
-from clare.serve.described import describe_interface
 from clare.serve.guards import SiteGuard, TimeLimit, check_token
 from clare.serve.limits import Refusal
 from clare.serve.schemas import (
@@ -29,6 +29,7 @@ from clare.serve.schemas import (
     Undone,
 )
 from clare.serve.service import Options, Service
+from clare.templates import fill
 from clare.version import __version__
 
 PAGE = Path(__file__).with_name("page")
@@ -86,8 +87,8 @@ def _add_reading(app: FastAPI, service: Service) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def interface() -> HTMLResponse:
-        """Describe the interface."""
-        return HTMLResponse(describe_interface(app.openapi()))
+        """Describe the interface without scripts and without anything from elsewhere."""
+        return HTMLResponse(fill("serve/interface.html", **app.openapi(), dumps=json.dumps))
 
     @app.get("/healthz", response_model=Health)
     async def health() -> Response:

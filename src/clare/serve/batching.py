@@ -62,7 +62,8 @@ class Batcher(Generic[Answer]):
     def _work(self, seconds: float) -> None:
         """Answer one batch, for which requests are collected so long, and go on with those that came meanwhile."""
         with self._changed:
-            self._changed.wait_for(self._is_full, seconds)
+            enough = self.limits.batch_images
+            self._changed.wait_for(lambda: sum(len(each.images) for each in self._queue) >= enough, seconds)
             batch = self._take()
         if batch:
             self._answer(batch)
@@ -73,10 +74,6 @@ class Batcher(Generic[Answer]):
         if self._is_at_work:
             with suppress(RuntimeError):
                 self.executor.submit(self._work, 0)
-
-    def _is_full(self) -> bool:
-        """Tell whether the queue is enough for a batch."""
-        return sum(len(waiting.images) for waiting in self._queue) >= self.limits.batch_images
 
     def _take(self) -> list[Waiting[Answer]]:
         """Remove the requests of one batch from the queue."""

@@ -1,5 +1,7 @@
 """A process that decodes one picture after another; whoever started it ends it when a picture takes too long."""
 
+import ctypes
+import signal
 import struct
 import sys
 from enum import IntEnum
@@ -11,7 +13,6 @@ from PIL import Image
 
 from clare.data.images import FORMATS, Pixels, decode_image, quiet_pillow, shrink_image
 from clare.errors import DataError
-from clare.serve.parent import die_with_parent
 
 GREATEST_RATIO = 2
 """The longer side of a kept image by its shorter one; the rest lies outside the square that the backbone sees."""
@@ -21,6 +22,9 @@ REQUEST = struct.Struct("<QQBI")
 """Before the bytes of a picture: how many there are, and what it shall become."""
 ANSWER = struct.Struct("<B5I")
 """Before the pixels, if there are any: what became of it, width and height in its file, and the shape of the pixels."""
+
+
+PR_SET_PDEATHSIG = 1
 
 
 class Outcome(IntEnum):
@@ -87,6 +91,12 @@ def cut_ends(pixels: Pixels) -> Pixels:
     # Whole pixels from both ends, equally many, so that the middle stays where it was.
     top, left = max(0, height - longest) // 2, max(0, width - longest) // 2
     return np.ascontiguousarray(pixels[:, top : height - top, left : width - left])
+
+
+def die_with_parent() -> None:
+    """Have the system kill this process when the thread that started it ends, where the system can (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:

@@ -1,10 +1,11 @@
 """What the service does with a request, apart from HTTP's forms."""
 
 import asyncio
+import logging
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from io import BytesIO
@@ -18,11 +19,10 @@ from starlette.requests import Request
 from clare.classifier.classifier import Classifier
 from clare.classifier.labels import check_known
 from clare.data.images import Pixels
-from clare.errors import ModelError
-from clare.model.records import Answer, Change, Mode
+from clare.errors import ClareError, ModelError
+from clare.model.records import Answer, Mode
 from clare.serve.archives import StoredImage, clean_label, unpack
 from clare.serve.batching import Batcher
-from clare.serve.current import CurrentModel
 from clare.serve.decoders import Decoders
 from clare.serve.jobs import Job, Jobs
 from clare.serve.limits import Budget, Limits, Refusal
@@ -35,6 +35,51 @@ LABEL_BYTES = 1000
 NUM_DECODERS = 2
 """Processes that decode; each may hold one whole image of the largest size."""
 SECONDS_BETWEEN_LOOKS = 1.0
+
+
+logger = logging.getLogger(__name__)
+
+
+class CurrentModel:
+    """Holds the model in use; whoever asks takes it once and keeps it for the whole answer."""
+
+    def __init__(self, path: Path, open_model: Callable[[Path], Classifier], executor: Executor | None) -> None:
+        """Take the folder, how to open it, and where that is done after the first time."""
+        self.path, self.open_model, self.executor = path, open_model, executor
+        self._stamp = self._read_stamp()
+        self.model = open_model(path)
+        self._lock = asyncio.Lock()
+
+    async def refresh(self) -> None:
+        """Exchange the model if the folder holds another version."""
+        async with self._lock:
+            stamp = self._read_stamp()
+            newest = await asyncio.get_running_loop().run_in_executor(self.executor, self.open_model, self.path)
+            self._stamp = stamp
+            if newest.version != self.model.version:
+                self.model = newest
+
+    async def watch(self, seconds: float) -> None:
+        """Notice changes that other processes make to the folder."""
+        while True:
+            await asyncio.sleep(seconds)
+            stamp = self._read_stamp()
+            if stamp == self._stamp:
+                continue
+            try:
+                await self.refresh()
+            except Exception as error:  # whatever is in the folder now, the model in use and this watch go on
+                self._stamp = stamp
+                reason = str(error) if isinstance(error, ClareError | OSError) else f"{type(error).__name__}: {error}"
+                logger.warning("the model goes on as version %d: %s", self.model.version, reason)
+
+    def _read_stamp(self) -> tuple[int, int]:
+        """Return what tells one manifest from the next."""
+        try:
+            status = (self.path / "model.json").stat()
+        except OSError:
+            return 0, 0
+        return status.st_mtime_ns, status.st_ino
 
 
 @dataclass(frozen=True)
@@ -158,15 +203,15 @@ class Service:
             if self.jobs.current is not None:
                 raise Refusal(409, "the model is learning; undo when the job is done")
             try:
-                change = await asyncio.get_running_loop().run_in_executor(self.current.executor, self._undo)
+                change = await asyncio.get_running_loop().run_in_executor(
+                    # A model of our own, since the one in use goes on answering.
+                    self.current.executor,
+                    lambda: self.options.open_model(self.options.path).undo(wait=False),
+                )
             except ModelError as error:
                 raise Refusal(409, str(error)) from None
             await self.current.refresh()
         return {"change": asdict(change)}
-
-    def _undo(self) -> Change:
-        """Take back the last change with a model of our own, since the one in use goes on answering."""
-        return self.options.open_model(self.options.path).undo(wait=False)
 
     def describe_model(self) -> dict[str, Any]:
         """Return all about the model in use."""

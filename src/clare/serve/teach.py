@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -21,9 +22,8 @@ from clare.model.records import Mode
 from clare.record import TaskEvent
 from clare.serve.archives import StoredImage
 from clare.serve.decoders import Decoder
-from clare.serve.decoding import Wanted
+from clare.serve.decoding import Wanted, die_with_parent
 from clare.serve.limits import Limits
-from clare.serve.parent import die_with_parent, end_with_input
 from clare.serve.pictures import as_array, refusal_of
 
 MANIFEST = "examples.json"
@@ -131,6 +131,18 @@ def teach(path: Path, device: str, method: str | None, folder: Path, mode: Mode,
     num_images = sum(map(len, examples.values()))
     reporter.begin(model.estimate_seconds(num_images, len(examples), mode))
     reporter.say(change=asdict(model.learn(examples, mode=mode, listener=reporter)))
+
+
+def end_with_input() -> None:
+    """End this process when its input closes, that is when its parent is gone, however it ended."""
+
+    def wait() -> None:
+        # Not through sys.stdin, whose lock a waiting thread would hold when the interpreter ends.
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def main(arguments: Sequence[str]) -> int:
