@@ -1,14 +1,23 @@
 """Templates escape what is put into them, and miss nothing."""
 
+from importlib.metadata import requires
+
 import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
+from packaging.requirements import Requirement
 
 from clare import templates
 from clare.templates import fill, fill_text
 
 PAGE = "<p>\n  {{ text }}\n  {% if is_long %}<i>more</i>{% endif %}\n</p>\n"
 CARD = "{% if name %}\n# {{ name|markdown }} ({{ name|code }})\n{% endif %}\nend\n"
+
+
+def test_torch_brings_jinja() -> None:
+    """It is no dependency of our own: torch requires it without a condition."""
+    needed = [Requirement(line) for line in requires("torch") or []]
+    assert any(each.name == "jinja2" and each.marker is None for each in needed)
 
 
 @pytest.fixture(autouse=True)

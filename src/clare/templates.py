@@ -1,4 +1,4 @@
-"""Pages and cards from the package's templates."""
+"""Pages and cards from the package's templates, filled by Jinja, which torch requires."""
 
 from html import escape
 from importlib.resources import files

@@ -24,8 +24,6 @@ from clare.version import __version__
 TOLERANCE = 1e-3
 MOST_BYTES = 2**31 - 2**20
 """What one protobuf message holds, less some room for the graph."""
-FIXED_SETTINGS = {"chunk_size": 8}
-"""Values for settings that otherwise follow the size of the batch, which a graph for any batch cannot."""
 INPUT, OUTPUTS = "images", ("logits", "probabilities")
 
 
@@ -39,8 +37,6 @@ class OnnxClassifier(nn.Module):
         super().__init__()
         # A copy, since it is changed: the source stays what the file is compared with and the card tells about.
         self.method = method = deepcopy(source.method)
-        names = FIXED_SETTINGS.keys() & type(method.settings).model_fields.keys()
-        method.settings = method.settings.model_copy(update={name: FIXED_SETTINGS[name] for name in names})
         self.is_folded = fold(method)
         self.scale, self.inverts = source.scale, source.inverts
         for name, values in zip(("mean", "std"), source.normalisation, strict=True):

@@ -51,7 +51,7 @@ def export_timm(source: Source, pictures: Pictures) -> tuple[dict[str, bytes], A
 
 def check_portable(model: Model) -> None:
     """Refuse a backbone that the loader cannot adapt or read: it knows timm's plain blocks alone."""
-    kinds = {type(getattr(block, "block", block)) for block in getattr(model, "blocks", [])}
+    kinds = {type(getattr(block, "inner", block)) for block in getattr(model, "blocks", [])}
     if not isinstance(model, VisionTransformer) or kinds != {Block} or family_of(model).beside(model) == "class":
         raise ModelError(
             f"the backbone is a {type(model).__name__}, and the loader for plain timm knows ViTs of plain blocks "

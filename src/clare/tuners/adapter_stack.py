@@ -17,12 +17,16 @@ from clare.tuners.adapter import AdapterSettings, initial_values, part_shapes
 Weights = tuple[Tensor, ...]
 """Of one block, for all adapters of a chunk: (C, R, D), (C, R), (C, D, R), (C, D)."""
 
+EXPORTED = 8
 BUSY_CPU, BUSY_GPU = 2**18, 2**25
 """Numbers in the residual stream that keep a device busy: more gain nothing, and cost a CPU its caches."""
 
 
 def chunk_size_for(tokens: Tensor) -> int:
     """Return how many adapters are worth applying together to these tokens: many to one image, one to many images."""
+    if torch.compiler.is_exporting():
+        # A graph for any batch cannot have chunks that follow the size of the batch.
+        return EXPORTED
     return max(1, (BUSY_CPU if tokens.device.type == "cpu" else BUSY_GPU) // tokens.numel())
 
 
