@@ -100,10 +100,10 @@ def create(settings: BackboneSettings, drop_path: float = 0.0) -> Model:
     sizes: dict[str, Any] = {**settings.architecture, **({"drop_path_rate": drop_path} if drop_path else {})}
     check_name(name)
     fetch = name != EMBEDDED and settings.weights == "pretrained"
-    check_reach(settings)
     if name != EMBEDDED and (fetch or settings.image_size is not None):
         # Before weights are asked for.
         check_model(outline(name))
+    check_reach(settings)
     if settings.image_size is not None and (name == EMBEDDED or family_of(outline(name)).sizes_by_name):
         sizes["img_size"] = settings.image_size
     try:
@@ -178,7 +178,7 @@ def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
 
 
 def normalisation(model: Model) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and spread of each channel in the pretraining of a model."""
+    """Return mean and standard deviation of each channel in the pretraining of a model."""
     config = cast(dict[str, Any], getattr(model, "pretrained_cfg", None) or {})
     channels = num_channels(model)
     return _per_channel(config.get("mean", (0.5,)), channels), _per_channel(config.get("std", (0.5,)), channels)

@@ -138,10 +138,10 @@ def _share(change: Change) -> str:
 def _sentence(agreement: Agreement) -> str:
     """Return the outcome of the check, with a warning where no real picture was seen."""
     sentence = agreement.sentence()
-    told = sentence[0].upper() + sentence[1:] + "."
+    text = sentence[0].upper() + sentence[1:] + "."
     if not agreement.pictures.are_real:
-        told += " No real pictures were at hand: `--check FOLDER` checks with yours."
-    return told
+        text += " No real pictures were at hand: `--check FOLDER` checks with yours."
+    return text
 
 
 def _fitted(source: Source) -> str:
