@@ -1,4 +1,4 @@
-"""What scikit-learn asks of an estimator, answered without it."""
+"""What scikit-learn asks of an estimator, told without it."""
 
 import inspect
 from typing import Any, ClassVar, NoReturn, Self

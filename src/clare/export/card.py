@@ -138,10 +138,10 @@ def _share(change: Change) -> str:
 def _sentence(agreement: Agreement) -> str:
     """Return the outcome of the check, with a warning where no real picture was seen."""
     sentence = agreement.sentence()
-    text = sentence[0].upper() + sentence[1:] + "."
+    told = sentence[0].upper() + sentence[1:] + "."
     if not agreement.pictures.are_real:
-        text += " No real pictures were at hand: `--check FOLDER` checks with yours."
-    return text
+        told += " No real pictures were at hand: `--check FOLDER` checks with yours."
+    return told
 
 
 def _fitted(source: Source) -> str:

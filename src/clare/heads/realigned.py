@@ -30,7 +30,7 @@ class RealignedSettings(FormSettings, TrainingSettings):
     align_learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate of training the rows again.")
     align_weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of training the rows again.")
     align_turn: int = Field(
-        0, ge=0, le=1000, description="Epochs in which that rate falls to zero before it rises again; 0: all."
+        0, ge=0, le=1000, description="Epochs in which that rate falls to zero, to rise again; 0 means all of them."
     )
     align_ridge: float = Field(1e-3, ge=1e-12, le=1e6, description="What is added to the variances of a class.")
     align_diagonal: bool = Field(
@@ -162,6 +162,6 @@ class FadedFeatures(GaussianFeatures):
         """Draw the features of an epoch."""
         super().begin_epoch(generator)
         if self.fade > 0:
-            jitter = 0.02 * (torch.rand(self.num_samples, generator=generator).to(self.features) - 0.5)
+            spread = 0.02 * (torch.rand(self.num_samples, generator=generator).to(self.features) - 0.5)
             ages = self.ages.to(self.features).repeat_interleave(self.samples_per_class)
-            self.features = self.features / (1 + (self.fade + jitter) * ages)[:, None]
+            self.features = self.features / (1 + (self.fade + spread) * ages)[:, None]

@@ -1,4 +1,4 @@
-"""How much of its budget a task needs, worked out from losses and a gradient."""
+"""How much of its budget a task needs, told from losses and a gradient."""
 
 from collections.abc import Sequence
 
