@@ -72,9 +72,7 @@ def test_what_is_missing_is_told_with_its_origin_its_room_and_what_to_do(preset:
     assert f"layout:  {tmp_path / 'data'}/" in data
     assert "are not in the Hub's cache" in weights
     assert "about 410 MB; " in weights
-    assert (
-        "/resolve/main/model.safetensors elsewhere and name the file (--backbone FILE, or the setting `back" in weights
-    )
+    assert "/resolve/main/model.safetensors elsewhere and set `backbone.weights`" in weights
     command = shlex.join(["clare", "data", preset, "--set", f"data.root={tmp_path / 'data'}", "--fetch"])
     assert f"`{command}`" in data
     assert f"`{command}` downloads them" in weights
@@ -145,7 +143,7 @@ def test_without_a_connection_both_are_told(tmp_path: Path, monkeypatch: pytest.
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 2
     assert all("HF_HUB_OFFLINE forbids to look beyond the cache" in error for error in errors)
-    assert "name the file (--backbone FILE, or the setting `backbone.weights`)" in errors[0]
+    assert "set `backbone.weights` to the file" in errors[0]
     assert f"put it at '{tmp_path / 'omnibenchmark1k.tar.gz'}'" in errors[1]
 
 
