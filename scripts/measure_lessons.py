@@ -163,7 +163,7 @@ def table() -> str:
     runs = [json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json"))]
     sets = sorted({(run["data"], run["num_lessons"]) for run in runs})
     lines = [
-        "| pictures | " + " | ".join(CHOICES) + " | a lesson costs the default | among earlier classes |",
+        "| pictures | " + " | ".join(CHOICES) + " | lost, all names | lost, earlier names |",
         "| --- |" + " --- |" * (len(CHOICES) + 2),
     ]
     for data, num_lessons in sets:

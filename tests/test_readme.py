@@ -13,6 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from clare.cli.main import app
+from clare.index import read_index
 
 README = Path(__file__).parents[1] / "README.md"
 StartPython = Callable[..., "subprocess.Popen[str]"]
@@ -36,6 +37,10 @@ def commands() -> list[list[str]]:
 
 def test_the_readme_is_short() -> None:
     assert len(README.read_text().splitlines()) <= 110
+
+
+def test_the_readme_counts_all_methods() -> None:
+    assert f"The {len(read_index()['methods'])} methods are one file each" in README.read_text()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from clare.sealed import digest_of
 
 T = TypeVar("T")
 C = TypeVar("C")
-Place = tuple[str, str]
+Source = tuple[str, str]
 """Where a class is: its file, or its module where it has none, and its name there."""
 
 
@@ -58,15 +58,15 @@ class ClassRegistry(Registry[type[C]]):
         """Take subclasses of a base, from the entry points of a group too; `check` refuses others' that do not fit."""
         super().__init__(kind)
         self.base, self.group, self.check = base, group, check
-        self._own: dict[Place, tuple[str, type[C]]] = {}
+        self._own: dict[Source, tuple[str, type[C]]] = {}
         """What a person has named in this process, and under which name."""
 
     def get(self, name: str, reader: str = "what was read") -> type[C]:
         """Return the class of this name, of an entry point, or of what a person has named; no file is run."""
         is_file = is_file_name(name)
-        place = _place_of_file(name) if is_file else None
+        source = _source_of_file(name) if is_file else None
         for known, (given, kind) in self._own.items():
-            if known == place or (given == name and not is_file):
+            if known == source or (given == name and not is_file):
                 return kind
         if is_file:
             raise SettingsError(
@@ -83,32 +83,32 @@ class ClassRegistry(Registry[type[C]]):
             return self._named_class(given, read)
         if not is_file_name(given):
             return self.get(given)
-        place = _place_of_file(given)
-        if place not in self._own:
-            self._own[place] = read or given, self._checked(self._class_in(given), f"'{given}'")
-        return self._own[place][1]
+        source = _source_of_file(given)
+        if source not in self._own:
+            self._own[source] = read or given, self._checked(self._class_in(given), f"'{given}'")
+        return self._own[source][1]
 
     def _named_class(self, given: type[C], read: str | None) -> type[C]:
         """Remember a class that a person gives; one that was defined again takes the place of the one before."""
-        name, home = str(getattr(given, "name", given.__name__)), _place_of_class(given)
+        name, home = str(getattr(given, "name", given.__name__)), _source_of_class(given)
         if name in self and self.get(name) is given:
             return given
         called = read or _file_name_of(home) or name
-        place = _place_of_file(called) if is_file_name(called) else home
+        source = _source_of_file(called) if is_file_name(called) else home
         for known, (_, kind) in list(self._own.items()):
-            if kind is not given and (known == place or _place_of_class(kind) == home):
+            if kind is not given and (known == source or _source_of_class(kind) == home):
                 del self._own[known]
         kind = self._checked(given, f"the class {given.__qualname__}")
-        self._own.setdefault(place, (called, kind))
+        self._own.setdefault(source, (called, kind))
         return kind
 
     def is_same(self, read: str, given: str | type[C]) -> bool:
         """Tell whether what a person names is what was read; nothing is run."""
         if isinstance(given, str):
             are_files = is_file_name(read) and is_file_name(given)
-            return read == given or (are_files and _place_of_file(read) == _place_of_file(given))
+            return read == given or (are_files and _source_of_file(read) == _source_of_file(given))
         # A class is at hand, so a file of its name may lie elsewhere than it did for whoever made the folder.
-        path, name = _place_of_class(given)
+        path, name = _source_of_class(given)
         own = (str(getattr(given, "name", "")), self.name_of(given))
         return read in own or (is_file_name(read) and Path(read).name == f"{Path(path).name}:{name}")
 
@@ -199,7 +199,7 @@ def shown(name: str) -> str:
     return name if name.isprintable() else ascii(name)
 
 
-def _place_of_file(given: str) -> Place:
+def _source_of_file(given: str) -> Source:
     """Return where `path/to/file.py:Class` leads from here."""
     path, _, name = given.rpartition(":")
     try:
@@ -208,15 +208,15 @@ def _place_of_file(given: str) -> Place:
         return path, name
 
 
-def _place_of_class(item: type[Any]) -> Place:
+def _source_of_class(item: type[Any]) -> Source:
     """Return where a class was defined; in a notebook that is no file."""
     path = getattr(sys.modules.get(item.__module__), "__file__", None)
     return os.path.realpath(path) if path else item.__module__, item.__qualname__
 
 
-def _file_name_of(place: Place) -> str:
-    """Return a place as `path/to/file.py:Class`, from here where it is below; nothing where it has no such name."""
-    path, name = place
+def _file_name_of(source: Source) -> str:
+    """Return a source as `path/to/file.py:Class`, from here where it is below; nothing where it has no such name."""
+    path, name = source
     if not path.endswith(".py") or "." in name:
         return ""
     near = os.path.relpath(path)

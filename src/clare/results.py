@@ -30,7 +30,7 @@ def load(*folders: str | Path) -> "DataFrame":
 
 def rows_of(run: RunRecord) -> Iterator[dict[str, Any]]:
     """Yield what was measured after each task of a run, with what the run is and its settings under dotted names."""
-    told = {
+    of_run = {
         "run": str(run.folder),
         "preset": run.preset["name"],
         "method": run.method,
@@ -45,7 +45,7 @@ def rows_of(run: RunRecord) -> Iterator[dict[str, Any]]:
     settings = {key: value for key, value in run.preset.items() if key not in NOT_SETTINGS}
     for task, num_classes in zip(run.tasks, run.num_classes_seen, strict=True):
         yield {
-            **told,
+            **of_run,
             "task": task.task + 1,
             "num_classes": num_classes,
             "seen_accuracy": task.seen,

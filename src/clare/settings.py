@@ -44,8 +44,8 @@ class Settings(BaseModel):
             return value
         if not isinstance(value, Mapping):
             raise ValueError("it takes a table of settings")
-        told = laid(field.default.model_dump(), value, tables)
-        kind, known = str(told[TAG]), {key for table in tables.values() for key in table.model_fields}
+        laid_over = laid(field.default.model_dump(), value, tables)
+        kind, known = str(laid_over[TAG]), {key for table in tables.values() for key in table.model_fields}
         if kind not in tables:
             now = RENAMED_KINDS.get(kind)
             remedy = f"it is called {now} now" if now else f"it is {_either(tables)}"
@@ -54,7 +54,7 @@ class Settings(BaseModel):
         if foreign and value.keys() <= known:
             owners = [name for name, table in tables.items() if foreign[0] in table.model_fields]
             raise _refusal(foreign[0], value[foreign[0]], f"it belongs to {TAG} = {_either(owners)}, this is {kind}")
-        return tables[kind].model_validate(told)
+        return tables[kind].model_validate(laid_over)
 
 
 S = TypeVar("S", bound=Settings)

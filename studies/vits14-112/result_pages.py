@@ -174,7 +174,8 @@ def summary_sheets(table: Table, study: Study) -> list[Sheet]:
         other = NONE if best is None else f"{percent(best.final)} ({best.row})"
         cells = [percent(plain[name].final) if name in plain else NONE for name in names]
         rows.append((study.titles[stream], *cells[:3], other, *cells[3:]))
-    header = ("A_T in percent", "clare", "clare-plus", "ranpac", "best of the others", "class means", "joint (bound)")
+    kinds = ("clare", "clare-plus", "ranpac", "best of the others", "simplecil (class means)", "joint (all at once)")
+    header = ("Final accuracy (%)", *kinds)
     title = "Final accuracy over all classes, each method with the head that the preset gives it"
     return [Sheet(title, header, tuple(rows))] if rows else []
 

@@ -56,6 +56,16 @@ def test_the_default_trains_nothing(tmp_path: Path) -> None:
     assert torch.equal(features(model, held["cat"]), before)
 
 
+@pytest.mark.parametrize("mode", ["learn", "quick"])
+def test_a_lesson_takes_each_picture_through_the_backbone_once(tmp_path: Path, mode: Any) -> None:
+    model = Classifier(tmp_path / "model", backbone=tiny_weights(tmp_path), device="cpu")
+    seen: list[int] = []
+    model.parts.backbone.vit.patch_embed.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    model.learn(drawings("cat", "dog", number=100), mode=mode)
+    # One picture more says how wide features are.
+    assert sum(seen) == 200 + 1
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_by_default_lessons_and_all_classes_at_once_end_alike(tmp_path: Path, at_once: bool) -> None:
     pictures = drawings("cat", "dog", "bus", "van")

@@ -128,7 +128,7 @@ def test_careless_inputs_get_one_sentence(tmp_path: Path, fails: Callable[..., s
     assert "give one of them" in fails("learn", model, pictures, "--update", "--quick")
     assert "is there and is no model folder" in fails("learn", tmp_path / "january", pictures)
     assert "there is no method 'klare' (did you mean 'clare'?)" in fails("learn", model, pictures, "--method", "klare")
-    assert "is not a readable safetensors file" in fails("learn", model, pictures, "--backbone", "no.safetensors")
+    assert "there is no weights file no.safetensors" in fails("learn", model, pictures, "--backbone", "no.safetensors")
     assert "the setting 'sparsity' got 2" in fails("learn", model, pictures, "--method", "clare", "--set", "sparsity=2")
     assert not model.exists()
     make(model, pictures, "--quick")

@@ -55,6 +55,6 @@ def test_onnx_says_how_it_was_checked(model: Path) -> None:
 
 
 def test_mistakes_are_named(model: Path) -> None:
-    with pytest.raises(ModelError, match="holds no model"):
+    with pytest.raises(ModelError, match="there is no folder"):
         CliRunner().invoke(app, ["export", str(model.parent / "none")], catch_exceptions=False)
     assert CliRunner().invoke(app, ["export", str(model), "--format", "pickle"]).exit_code == 2

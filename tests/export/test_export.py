@@ -25,7 +25,7 @@ from clare.errors import DataError, ModelError
 from clare.export import export as export_module
 from clare.export.card import MARK, card_text
 from clare.export.export import export_model, places
-from clare.export.export_check import Agreement, Pictures, compare, find_pictures, spread
+from clare.export.export_check import Agreement, Pictures, compare, evenly, find_pictures
 from clare.export.export_source import Source, open_source
 from clare.export.onnx_export import run_onnx
 from clare.methods import METHODS
@@ -98,9 +98,9 @@ def test_another_class_is_refused_unless_it_is_a_tie() -> None:
 
 
 def test_places_are_spread_over_everything() -> None:
-    assert spread(3).tolist() == [0, 1, 2]
-    assert spread(64).tolist() == list(range(0, 64, 2))
-    assert spread(1000).max() == 968
+    assert evenly(3).tolist() == [0, 1, 2]
+    assert evenly(64).tolist() == list(range(0, 64, 2))
+    assert evenly(1000).max() == 968
 
 
 def test_pictures_come_from_the_folder_the_drawings_or_nowhere(

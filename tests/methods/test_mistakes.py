@@ -137,7 +137,7 @@ WRONG = {
         self.head.open_block(len(task.classes), self.generator(task, "rows"))
         yield from self.head.finish(len(task.classes))
 """,
-        "; the place of `generator` took task.generator(purpose)",
+        "; instead of `generator` use task.generator(purpose)",
     ),
     "built": (
         """
@@ -169,12 +169,12 @@ def test_what_is_not_read_is_refused_with_what_is(tmp_path: Path) -> None:
         (
             "gone",
             "features_are_fixed = True",
-            "has `features_are_fixed`, which is read no more; its place took the pro",
+            "has `features_are_fixed`, which is no longer read; use the protocol Cach",
         ),
         (
             "alone",
             "tunable = {}",
-            "has `tunable`, which is read of the protocol Tunable alone; inherit that from clare.",
+            "has `tunable`, which only the protocol Tunable has; inherit that from clare.",
         ),
     ):
         path = tmp_path / f"{label}.py"

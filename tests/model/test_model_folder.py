@@ -143,6 +143,12 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
+def test_a_mistyped_folder_is_answered_with_the_nearest(saved: Path) -> None:
+    mistyped = saved.parent / saved.name[:-1]
+    with pytest.raises(ModelError, match=rf"^there is no folder {mistyped} \(did you mean '{saved.name}'\?\); give "):
+        load_model(mistyped)
+
+
 @pytest.mark.parametrize("place", [0, 100, -1])
 def test_damaged_tensors_are_noticed(saved: Path, tiny_backbone: MakeBackbone, place: int) -> None:
     path = next(saved.glob("*.safetensors"))

@@ -70,13 +70,13 @@ class Family:
     def start(self, model: Model, images: Tensor) -> tuple[Tensor, list[Step]]:
         """Return the stream that enters the first block, and the blocks."""
         x, contexts = self.begin(model, images)
-        places = [
+        ahead = [
             (block, before if index == 0 else None)
             for _, blocks, before, _ in self.groups(model)
             for index, block in enumerate(blocks)
         ]
-        contexts = contexts or [{}] * len(places)
-        return x, [Step(*place, context) for place, context in zip(places, contexts, strict=True)]
+        contexts = contexts or [{}] * len(ahead)
+        return x, [Step(*block, context) for block, context in zip(ahead, contexts, strict=True)]
 
     def block_names(self, model: Model) -> list[str]:
         """Return the dotted names of the blocks."""
@@ -146,7 +146,7 @@ class _Eva(Family):
 
 
 class _Beit(Family):
-    """BEiT: a bias in every attention for each pair of places."""
+    """BEiT: a bias in every attention for each pair of positions."""
 
     is_open = False
 
@@ -186,11 +186,11 @@ class _ConvNeXt(_Staged):
     sizes_by_name = False
 
     def tokens(self, x: Tensor) -> Tensor:
-        """Return the places of a map as tokens."""
+        """Return the positions of a map as tokens."""
         return x.flatten(2).mT
 
     def joined(self, x: Tensor, tokens: Tensor) -> Tensor:
-        """Return a map with tokens added to its places."""
+        """Return a map with tokens added to its positions."""
         return x + tokens.mT.view_as(x)
 
 

@@ -37,25 +37,25 @@ class FeatureSettings(Settings):
         1,
         ge=1,
         le=1000,
-        description="Blocks, counted from the last, whose class tokens stand side by side as features; of "
-        "a hierarchical backbone, stages.",
+        description="How many blocks are read, counted from the last; their class tokens stand side by side as "
+        "features. Of a hierarchical backbone, stages.",
     )
     patches: bool = Field(
         False,
-        description="Put the mean of the patch tokens beside the class token of each block that is read; where "
-        "that mean is the feature, the class token.",
+        description="Put the mean of the patch tokens beside the class token of each block that is read; if the "
+        "backbone's feature is that mean already, the class token beside it.",
     )
     centre: bool = Field(
         False,
-        description="Take that mean over the middle of the image: without a quarter of the patches, rounded down, on "
-        "every side.",
+        description="Take the mean of `patches` over the middle of the image alone: a quarter of them, rounded down, "
+        "is left out on every side.",
     )
     views: int = Field(
         1,
         ge=1,
         le=16,
-        description="Views of an image that is classified or counted, whose features are averaged: the whole image, "
-        "then ever closer, up to its middle four sevenths.",
+        description="Views of an image whose features are averaged when it is classified or enters statistics: the "
+        "whole image, then closer ones, up to its middle four sevenths.",
     )
 
     @model_validator(mode="after")

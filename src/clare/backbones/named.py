@@ -33,21 +33,23 @@ def is_timm_model(name: str) -> bool:
 
 def _from_file(path: Path) -> BackboneSettings:
     """Find out from the shapes in a weights file which model it is for; an original checkpoint is converted first."""
+    if not path.is_file():
+        raise BackboneError(f"there is no weights file {path}; give a timm name or a weights file")
     if path.suffix in SUFFIXES:
         path = convert(path)
     try:
         with safe_open(path, framework="pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-            told = (file.metadata() or {}).get(MODEL)
+            noted = (file.metadata() or {}).get(MODEL)
     except (OSError, SafetensorError) as error:
         raise BackboneError(
             f"{path} is not a readable safetensors file ({error}); give a timm name or a weights file"
         ) from error
     # As good as the root of the number of patches, with class token and registers or without.
     side = round((shapes["pos_embed"][1] - 1) ** 0.5) if "pos_embed" in shapes else None
-    if told is None and side is not None and is_plain(shapes):
+    if noted is None and side is not None and is_plain(shapes):
         return _plain(path, shapes, side)
-    name = told or fitting_model(shapes, models_like(shapes))
+    name = noted or fitting_model(shapes, models_like(shapes))
     if name is None or not timm.is_model(name):
         raise BackboneError(f"{path} holds no weights of a timm model that works; convert them to timm's names first")
     size = None if side is None else side * shapes["patch_embed.proj.weight"][-1]

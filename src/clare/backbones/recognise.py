@@ -1,4 +1,4 @@
-"""Which timm model a file of weights is for, told by the names and shapes in it."""
+"""Which timm model a file of weights is for, recognised by the names and shapes in it."""
 
 from collections.abc import Iterable, Mapping
 

@@ -70,7 +70,7 @@ RESIDUALS: dict[type[nn.Module], Halves] = {
 }
 
 
-def halves_of(block: nn.Module, place: str = "a block") -> Halves:
+def halves_of(block: nn.Module, where: str = "a block") -> Halves:
     """Return the function that gives a bare block's two halves; a block of another kind is refused."""
     kind = type(block)
     if kind in RESIDUALS:
@@ -80,4 +80,4 @@ def halves_of(block: nn.Module, place: str = "a block") -> Halves:
         if type(getattr(block, "inner", None)) in RESIDUALS
         else "choose a model whose blocks are one of timm's " + ", ".join(known.__name__ for known in RESIDUALS)
     )
-    raise BackboneError(f"{place} of the backbone is a {kind.__name__}, which an adapter cannot join; {remedy}")
+    raise BackboneError(f"{where} of the backbone is a {kind.__name__}, which an adapter cannot join; {remedy}")

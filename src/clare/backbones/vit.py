@@ -178,7 +178,7 @@ def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
 
 
 def normalisation(model: Model) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and spread of each channel in the pretraining of a model."""
+    """Return mean and standard deviation of each channel in the pretraining of a model."""
     config = cast(dict[str, Any], getattr(model, "pretrained_cfg", None) or {})
     channels = num_channels(model)
     return _per_channel(config.get("mean", (0.5,)), channels), _per_channel(config.get("std", (0.5,)), channels)

@@ -28,10 +28,10 @@ def calibrate(known: Tensor, left_out: Tensor) -> dict[str, Any] | None:
     if len(known) < MIN_PAIRS or not torch.isfinite(left_out).all():
         return None
     values = torch.cat([known, left_out]).double()
-    centre, spread = values.mean(), values.std().clamp(min=1e-9)
+    centre, deviation = values.mean(), values.std().clamp(min=1e-9)
     targets = torch.cat([torch.zeros(len(known)), torch.ones(len(left_out))]).double()
-    slope, offset = _fit((values - centre) / spread, targets)
-    curve = {"slope": slope / float(spread), "offset": offset - slope * float(centre / spread)}
+    slope, offset = _fit((values - centre) / deviation, targets)
+    curve = {"slope": slope / float(deviation), "offset": offset - slope * float(centre / deviation)}
     return {
         **curve,
         "threshold": DEFAULT_THRESHOLD,

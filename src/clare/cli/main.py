@@ -152,8 +152,8 @@ def pretrain(
         if (epoch + 1) % every == 0 or epoch + 1 == settings.epochs:
             console.print(f"epoch {epoch + 1} of {settings.epochs}: loss {loss:.3f}", highlight=False)
 
-    place = resolve_device(device)
-    result = train_backbone(dataset, settings, torch.device(place), report)
+    chosen = resolve_device(device)
+    result = train_backbone(dataset, settings, torch.device(chosen), report)
     write_tensors(out, result.weights)
     facts = {
         "settings": settings.model_dump(mode="json"),
@@ -163,7 +163,7 @@ def pretrain(
         "test_accuracy": round(result.accuracy, 4),
         "seconds": round(result.seconds, 1),
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if place == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name() if chosen == "cuda" else "cpu",
     }
     write_json(out.with_suffix(".json"), facts)
     console.print(f"{out}: {result.accuracy:.1%} of the held-out drawings of its {len(dataset.classes)} classes")

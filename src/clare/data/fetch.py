@@ -117,13 +117,13 @@ class Fetcher:
         """Return the archive of a data set: what the user has downloaded, or what is fetched to the partial folder."""
         if (archive := facts.archive) is None:
             raise DataError(f"nothing is known about where '{target}' comes from; put your images there")
-        place = target.parent / archive.name
-        if place.is_file():
+        path = target.parent / archive.name
+        if path.is_file():
             # Pictures do not shrink in an archive.
-            check_space(target, max(place.stat().st_size, facts.num_bytes or 0), self.free_bytes, DataError)
+            check_space(target, max(path.stat().st_size, facts.num_bytes or 0), self.free_bytes, DataError)
             if archive.md5 is not None:
-                _check_md5(place, archive.md5)
-            return place
+                _check_md5(path, archive.md5)
+            return path
         try:
             if archive.hub is not None:
                 # The archive and the images in it, which take about as much.
@@ -136,11 +136,11 @@ class Fetcher:
             address = archive.hub.address if archive.hub else archive.address
             raise DataError(
                 f"{facts.title} could not be fetched ({reason}); connect, or download {address} elsewhere "
-                f"and put it at '{place}'"
+                f"and put it at '{path}'"
             ) from reason
         raise DataError(
             f"{facts.title} cannot be fetched by a program; download {archive.name} from {archive.where}, "
-            f"put it at '{place}' and fetch again, which unpacks it"
+            f"put it at '{path}' and fetch again, which unpacks it"
         )
 
 

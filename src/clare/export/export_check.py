@@ -53,7 +53,7 @@ def find_pictures(source: Source, folder: Path | None) -> Pictures:
     channels = source.backbone.channels
     if source.is_drawing_model:
         drawings = load_dataset(DataSettings(dataset="quickdraw", channels=channels)).test
-        chosen = drawings.store.batch(drawings.indices[spread(len(drawings))])
+        chosen = drawings.store.batch(drawings.indices[evenly(len(drawings))])
         return Pictures(ImageStore.from_array(chosen.pixels), f"{NUM_PICTURES} embedded drawings")
     images = ImageStore.from_array(synthetic(NUM_PICTURES, channels, source.transforms.image_size))
     return Pictures(images, f"{NUM_PICTURES} synthetic pictures", are_real=False)
@@ -66,14 +66,14 @@ def _pictures_of(folder: Path, source: Source) -> Pictures:
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     if not found:
         raise DataError(f"{folder} has no pictures to check with; give --check a folder with pictures")
-    chosen = [found[place] for place in spread(len(found)).tolist()]
+    chosen = [found[place] for place in evenly(len(found)).tolist()]
     channels, side = source.backbone.channels, source.transforms.resize
     # No larger than the model sees them: large photos side by side would fill the memory.
     images = ImageStore.from_images([shrink_image(decode_image(path, channels), side) for path in chosen])
     return Pictures(images, f"{len(chosen)} {'picture' if len(chosen) == 1 else 'pictures'} of {folder.name}")
 
 
-def spread(num_found: int) -> Tensor:
+def evenly(num_found: int) -> Tensor:
     """Return the places of at most `NUM_PICTURES` things, spread evenly over all."""
     num_chosen = min(num_found, NUM_PICTURES)
     return torch.arange(num_chosen) * num_found // num_chosen

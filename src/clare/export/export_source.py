@@ -47,7 +47,7 @@ class Source:
 
     @property
     def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and spread of each channel that the transforms normalise by."""
+        """Mean and standard deviation of each channel that the transforms normalise by."""
         if self.transforms.normalise == "backbone":
             return self.backbone.mean, self.backbone.std
         return (0.0,) * self.backbone.channels, (1.0,) * self.backbone.channels

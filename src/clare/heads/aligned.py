@@ -67,8 +67,8 @@ class AlignedHead(GaussianHead):
 
     def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
         """Widen the Gaussians of these classes, and train all rows again."""
-        spread = covariances(self.means[places], self.factors[places], self.settings.class_shrinkage)
-        together = merged(counts.to(places.device), self.means[places], spread, sums)
+        within = covariances(self.means[places], self.factors[places], self.settings.class_shrinkage)
+        together = merged(counts.to(places.device), self.means[places], within, sums)
         self.means[places] = class_means(together).to(self.means)
         self.factors[places] = self._factors(together).to(self.factors)
         yield self._alignment()

@@ -1,4 +1,4 @@
-"""How the features of earlier classes moved while a task was learnt, told from the task's own images.
+"""How the features of earlier classes moved while a task was learnt, estimated from the task's own images.
 
 Shapes: B images, K classes of earlier tasks, D features.
 """

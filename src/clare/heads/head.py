@@ -91,8 +91,8 @@ class ShrinkageSettings(HeadSettings):
 
     shrinkage: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
         USUAL_SHRINKAGE,
-        description="Weight of the identity in covariances; auto: by how many images there are to a feature, after "
-        f"each task anew (aligned: {USUAL_SHRINKAGE}).",
+        description="Weight of the identity in covariances; auto: by the number of images per feature, anew after "
+        f"each task (aligned: {USUAL_SHRINKAGE}).",
     )
 
 

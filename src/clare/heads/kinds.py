@@ -1,4 +1,4 @@
-"""The kinds of heads that a method can say it has: a union of the kinds' settings, told apart by `kind`."""
+"""The kinds of heads that a method can say it has: a union of the kinds' settings, distinguished by `kind`."""
 
 from clare.heads.aligned import AlignedSettings
 from clare.heads.discriminant import DiscriminantSettings

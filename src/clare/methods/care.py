@@ -40,7 +40,7 @@ class CareSettings(MarginSettings):
     experts: ExpertSettings = Field(ExpertSettings(), description="The experts of every block.")
     epochs: int = Field(60, ge=1, le=10_000, description="Epochs of training a task, of a later one in two halves.")
     iterative: bool = Field(
-        True, description=f"Ask about each of up to {MAX_TASKS} tasks as well, and add what the surest one says."
+        True, description=f"Classify also as an image of each of up to {MAX_TASKS} tasks, and add the surest answer."
     )
     as_published: bool = Field(
         False, description="Train the shared adapter after the first task too, and pull it back before every step."

@@ -110,8 +110,8 @@ class ClareSettings(AdaptedSettings):
         1.0,
         ge=0,
         le=1,
-        description="Part of earlier classes' features that a task may make unrecognisable, as kept means and its own "
-        "images tell; beyond that its way is shortened, or taken back (1: any).",
+        description="Share of earlier classes' accuracy that a task may cost, estimated from kept means and its own "
+        "images; one that costs more goes only a part of its way, or is taken back (1: no limit).",
     )
     two_stage: bool = Field(True, description="Train anew inside the mask of Stage 1, or keep the largest changes.")
     start: Literal["shared", "initial"] = Field(

@@ -19,13 +19,13 @@ class ClarePlusSettings(ClareSettings):
         0,
         ge=0,
         le=10_000,
-        description="Epochs in which a task's rows are trained alone, before any coordinate is: rows drawn at random "
-        "would push the features about until they have found their classes.",
+        description="Epochs in which a task's rows are trained alone before any coordinate is, so that the gradients "
+        "of random rows do not spoil the features.",
     )
     follow_drift: bool = Field(
         True,
-        description="Move the statistics of earlier classes as the task's own images tell that features moved; "
-        "rows as trained, and random features, stay as they are.",
+        description="Correct the statistics of earlier classes by how training changed the features of the task's own "
+        "images; `trained` rows and random features are not corrected.",
     )
     hold: float = Field(
         0.0, ge=0, le=1000, description="Weight of the cosine distance of features to those before the task."

@@ -58,7 +58,7 @@ class MinSettings(HeadOnlySettings):
     )
     num_sweeps: int = Field(3, ge=1, le=100, description="Sweeps over augmented images that the regression sees.")
     temperature: float = Field(
-        2.0, gt=0, le=1000, description="What the cosines between tasks are divided by that the mixture starts with."
+        2.0, gt=0, le=1000, description="Temperature of the softmax over tasks' cosines that the mixture starts with."
     )
     as_published: bool = Field(
         False,

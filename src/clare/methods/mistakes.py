@@ -48,12 +48,12 @@ def check_members(kind: type, where: str) -> None:
     """Refuse a class that sets what is not read of it, and say what would be."""
     own = {name for each in kind.__mro__ if not is_ours(each) for name in vars(each)}
     for name in sorted(own & GONE.keys()):
-        raise SettingsError(f"{where} has `{name}`, which is read no more; its place took {GONE[name]}")
+        raise SettingsError(f"{where} has `{name}`, which is no longer read; use {GONE[name]}")
     for name in sorted(own & MEMBERS.keys()):
         protocol = MEMBERS[name]
         if not issubclass(kind, protocol):
             raise SettingsError(
-                f"{where} has `{name}`, which is read of the protocol {protocol.__name__} alone; "
+                f"{where} has `{name}`, which only the protocol {protocol.__name__} has; "
                 f"inherit that from {protocol.__module__} as well, or choose another name"
             )
 
@@ -75,9 +75,7 @@ def in_one_sentence(kind: type) -> Iterator[None]:
             raise
         file = Path(getattr(sys.modules.get(kind.__module__), "__file__", None) or "?")
         gone = GONE.get(getattr(error, "name", None) or "")
-        hint = (
-            f"the place of `{error.name}` took {gone}" if gone and isinstance(error, AttributeError) else "correct it"
-        )
+        hint = f"instead of `{error.name}` use {gone}" if gone and isinstance(error, AttributeError) else "correct it"
         line = line_in(file, error)
         raise ModelError(
             f"the method {kind.__name__} raises {in_words(error)} ({file.name} line {line}); {hint}"

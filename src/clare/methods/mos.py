@@ -35,9 +35,9 @@ class MosSettings(TaskAdapterSettings):
     defaults: ClassVar[Any] = {"batch_size": 48}
     head: RealignedSettings | PrototypeAfterTraining = Field(MOS_HEAD, description="The classifier.")
     learning_rate: float = Field(0.03, gt=0, le=100, description="Learning rate of the adapter, along a cosine.")
-    row_factor: float = Field(0.1, gt=0, le=1000, description="The rows' share of that rate.")
+    row_factor: float = Field(0.1, gt=0, le=1000, description="The rows' learning rate, as a share of the adapter's.")
     apart_weight: float = Field(
-        0.1, ge=0, le=1e6, description="Weight of telling class means and all images of a batch apart from each other."
+        0.1, ge=0, le=1e6, description="Weight of the loss that keeps class means and a batch's images apart."
     )
     pull: float = Field(
         0.1, ge=0, lt=1, description="Share of the way to the mean of earlier adapters that a pull goes."

@@ -29,7 +29,9 @@ class SlcaSettings(SgdSettings):
     head: AnyHead = Field(SLCA_HEAD, description="The classifier.")
     milestone: int = Field(18, ge=1, le=10_000, description="Epochs after which the rates are a tenth.")
     learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate of the rows.")
-    backbone_factor: float = Field(0.01, gt=0, le=1, description="The backbone's share of that rate.")
+    backbone_factor: float = Field(
+        0.01, gt=0, le=1, description="The backbone's learning rate, as a share of the rows'."
+    )
 
 
 @register

@@ -33,8 +33,8 @@ class TunaSettings(TaskAdapterSettings):
         0.0,
         ge=0,
         le=1e6,
-        description="Weight of what an adapter's up-projections share with earlier ones, an e-th of it from task to "
-        "task.",
+        description="Weight of the penalty on what an adapter's up-projections share with earlier ones; it falls by a "
+        "factor e from task to task.",
     )
     as_published: bool = Field(
         False, description="Ask the newest adapter in the place of the merged one, as the authors' code does."

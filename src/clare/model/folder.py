@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone, BackboneSettings, load_backbone
 from clare.data.transforms import TransformSettings
-from clare.errors import ModelError
+from clare.errors import ModelError, nearest
 from clare.files import parse_tensors, write_bytes, write_json
 from clare.locks import LOCK
 from clare.methods import METHODS
@@ -165,7 +165,10 @@ def read_manifest(folder: Path) -> Manifest:
     """Read model.json and check its format."""
     path = folder / MANIFEST
     if not path.is_file():
-        raise ModelError(f"{folder} holds no model: model.json is missing; give the folder that was saved")
+        if folder.exists():
+            raise ModelError(f"{folder} holds no model: model.json is missing; give the folder that was saved")
+        beside = [path.parent.name for path in folder.parent.glob(f"*/{MANIFEST}")]
+        raise ModelError(f"there is no folder {folder}{nearest(folder.name, beside)}; give the folder of a model")
     values = parse_json(path, read_bytes(path, ModelError, RESTORE), ModelError, RESTORE)
     if not isinstance(values, dict) or "format" not in values:
         raise ModelError(f"{path} is not a model's manifest: it names no format; {RESTORE}")

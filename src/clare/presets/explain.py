@@ -15,14 +15,14 @@ COMMAND = "command line"
 def explain(preset: str, resolved: Mapping[str, Any], overrides: Iterable[str] = ()) -> Iterator[tuple[str, Any, str]]:
     """Yield key, value and deciding layer of every setting of a resolved experiment."""
     layers, asked = read_layers(preset), flattened(Layer(COMMAND, parse_override(text)) for text in overrides)
-    told = dict(_told([*layers, Layer(COMMAND, asked)], str(resolved["method"]["name"])))
+    decided = dict(_decisions([*layers, Layer(COMMAND, asked)], str(resolved["method"]["name"])))
     for key, value in flat({name: part for name, part in resolved.items() if name != "overrides"}):
-        said, origin = told.get(key, (value, DEFAULT))
-        # A kind of head that all methods are told of is passed over by one that cannot have it.
+        said, origin = decided.get(key, (value, DEFAULT))
+        # A kind of head that all methods are given is passed over by one that cannot have it.
         yield key, value, DEFAULT if key.endswith(f".{TAG}") and said != value else origin
 
 
-def _told(layers: Iterable[Layer], method: str) -> Iterator[tuple[str, tuple[Any, str]]]:
+def _decisions(layers: Iterable[Layer], method: str) -> Iterator[tuple[str, tuple[Any, str]]]:
     """Yield what is said, the deciding word on a key last: a method's own table goes before that of all methods."""
     layers = list(layers)
     for layer in layers:

@@ -169,10 +169,12 @@ def claims_grid(group: Group) -> Grid | None:
     """The share of each layer's coordinates that each task claimed, a mean over seeds; none where not recorded."""
     shares = []
     for run in group.counted:
-        told = [task.diagnosis for task in run.tasks]
-        if not told or any("claimed_per_block" not in each for each in told):
+        diagnosed = [task.diagnosis for task in run.tasks]
+        if not diagnosed or any("claimed_per_block" not in each for each in diagnosed):
             return None
-        shares.append(np.stack([np.divide(each["claimed_per_block"], each["coordinates_per_block"]) for each in told]))
+        shares.append(
+            np.stack([np.divide(each["claimed_per_block"], each["coordinates_per_block"]) for each in diagnosed])
+        )
     shortest = min(map(len, shares))
     mean = 100 * np.mean([each[:shortest] for each in shares], axis=0)
     return Grid(group.label, "layer", "task", mean, float(mean.max()) or 1.0)
@@ -180,9 +182,9 @@ def claims_grid(group: Group) -> Grid | None:
 
 def movement_histograms(group: Group) -> list[Histogram]:
     """The sizes of updates at the first, the middle and the last task with any, of the first seed."""
-    told = [task for task in group.counted[0].tasks if any(task.diagnosis.get("movement", {}).get("counts", ()))]
-    places = sorted({round(place) for place in np.linspace(0, len(told) - 1, NUM_HISTOGRAMS)}) if told else []
-    return [_histogram(group.label, told[place].task, told[place].diagnosis["movement"]) for place in places]
+    diagnosed = [task for task in group.counted[0].tasks if any(task.diagnosis.get("movement", {}).get("counts", ()))]
+    places = sorted({round(place) for place in np.linspace(0, len(diagnosed) - 1, NUM_HISTOGRAMS)}) if diagnosed else []
+    return [_histogram(group.label, diagnosed[place].task, diagnosed[place].diagnosis["movement"]) for place in places]
 
 
 def _histogram(label: str, task: int, movement: Mapping[str, Any]) -> Histogram:

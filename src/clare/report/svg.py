@@ -87,7 +87,7 @@ class PageRenderer(RendererBase):
     def draw_path(self, gc: GraphicsContextBase, path: Outline, transform: Transform, rgbFace: Any = None) -> None:
         """Draw an outline in its colours, unless nothing of it would be seen."""
         outline, last = "", np.zeros(2)
-        # Each place is told from the last; what is not a number leaves a gap.
+        # Each point is written relative to the one before; what is not a number leaves a gap.
         for points, code in path.iter_segments(transform + self._flip, simplify=False):
             if code == Outline.CLOSEPOLY:
                 outline += "z"
@@ -128,11 +128,11 @@ def page_svg(
 
 def as_data(**values: Any) -> str:
     """Values as attributes for the page's script."""
-    told = {
+    data = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         for name, value in values.items()
     }
-    return "".join(f' data-{name}="{escape(value, quote=True)}"' for name, value in told.items())
+    return "".join(f' data-{name}="{escape(value, quote=True)}"' for name, value in data.items())
 
 
 def places_in(figure: Figure, points: Sequence[tuple[float, float]]) -> list[list[float]]:

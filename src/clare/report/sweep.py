@@ -82,8 +82,8 @@ def write_sweep(sweep: Sweep, facts: Mapping[str, Any], folder: Path) -> list[Pa
     """Write sweep.json, sweep.csv, sweep.md and, where a number was swept, sweep.png and sweep.svg."""
     failures = [{"run": each.label, "reason": each.reason} for each in sweep.failures]
     settings = list(map(_as_json, sweep.ranked))
-    told = {**facts, "swept": _plain(sweep.swept), "settings": settings, "failures": failures}
-    write_json(folder / "sweep.json", told)
+    contents = {**facts, "swept": _plain(sweep.swept), "settings": settings, "failures": failures}
+    write_json(folder / "sweep.json", contents)
     write_text(folder / "sweep.csv", to_csv([_line(sweep, row) for row in sweep.ranked]))
     paths, pictures = [folder / "sweep.json", folder / "sweep.csv", folder / "sweep.md"], []
     figure = sweep_figure(sweep)
@@ -115,8 +115,8 @@ def sweep_figure(sweep: Sweep) -> Figure | None:
     chart = Chart("sweep", "", "", short_key(across), "final accuracy (%)", "percent", curves)
     # Lines are told apart by colour and marker, and those beyond the colours by their dashes too.
     turns = [(index, *divmod(index, len(COLOURS))) for index in range(len(curves))]
-    looks = [Style(colour, index % NUM_MARKERS, turn % len(DASHES), False) for index, turn, colour in turns]
-    figure = chart_figure(chart, {curve.label: look for curve, look in zip(curves, looks, strict=True)})
+    styles = [Style(colour, index % NUM_MARKERS, turn % len(DASHES), False) for index, turn, colour in turns]
+    figure = chart_figure(chart, {curve.label: style for curve, style in zip(curves, styles, strict=True)})
     axes = figure.axes[0]
     # The values that were tried stand below the axis, which is logarithmic where they lie far apart.
     if places[0] > 0 and places[-1] >= LOGARITHMIC_FROM * places[0]:

@@ -116,15 +116,15 @@ def _expected(facts: Facts) -> str:
 def _remedy(settings: DataSettings, facts: Facts | None, command: str) -> str:
     """Say what to do about a data set that is not here."""
     if settings.dataset == "cifar100":
-        place = folder_of(settings).parent / "cifar-100-python.tar.gz"
-        return f"`{command}` downloads it, or checks and unpacks '{place}' if you put it there"
+        path = folder_of(settings).parent / "cifar-100-python.tar.gz"
+        return f"`{command}` downloads it, or checks and unpacks '{path}' if you put it there"
     if facts is None or facts.archive is None:
         return "put your images there"
     if facts.archive.hub is not None:
         return f"`{command}` downloads {facts.archive.hub.page}"
-    place = folder_of(settings).parent / facts.archive.name
+    path = folder_of(settings).parent / facts.archive.name
     return (
-        f"download {facts.archive.name} from {facts.archive.where} and put it at '{place}'; "
+        f"download {facts.archive.name} from {facts.archive.where} and put it at '{path}'; "
         f"`{command}` checks and unpacks it"
     )
 

@@ -52,7 +52,7 @@ class Batcher(Generic[Answer]):
         try:
             return await waiting.answer
         except asyncio.CancelledError:
-            # The places of what is being predicted already come back when that ends.
+            # The slots of what is being predicted already come back when that ends.
             with self._changed:
                 if waiting in self._queue:
                     self._queue.remove(waiting)
