@@ -16,8 +16,6 @@ from clare.serve.limits import Limits
 from clare.serve.pictures import check_pixels, refusal_of
 
 COMMAND = (sys.executable, "-m", "clare.serve.decoding")
-START_SECONDS = 60.0
-"""Time for a process to start, which on a busy machine is more than a picture needs."""
 MOST_ANSWERED = 1 << 26
 """Bytes of an answer that are taken before they are asked for; of a process whose pipe is full the end is not seen."""
 
@@ -43,12 +41,11 @@ class Decoder:
         return self._process
 
     async def ready(self) -> Process:
-        """Return the process as soon as it can decode."""
+        """Return the process as soon as it can decode, which on a busy machine takes longer than a picture may."""
         process = await self.start()
         if not self._is_ready:
             assert process.stdout is not None
-            async with asyncio.timeout(START_SECONDS):
-                await process.stdout.readexactly(len(READY))
+            await process.stdout.readexactly(len(READY))
             self._is_ready = True
         return process
 
