@@ -39,6 +39,8 @@ PARTS: dict[str, Callable[[Path, Path], Any]] = {
     "full disks": FullDisk,
 }
 SECONDS_BETWEEN_LINES = 15.0
+OUT = Path("runs/chaos.json")
+"""Full campaigns that are kept lie in results/chaos, each named by its day."""
 
 
 class Campaign:
@@ -122,7 +124,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=21)
     parser.add_argument("--count", type=float, default=100, help="Percent of a full campaign.")
     parser.add_argument("--parts", default=",".join(PARTS), help="Parts to run, separated by commas.")
-    parser.add_argument("--out", type=Path, default=Path("results/chaos/campaign.json"))
+    parser.add_argument("--out", type=Path, default=OUT)
     arguments = parser.parse_args()
     import_all()
     campaign = Campaign(arguments.out, arguments.seed)

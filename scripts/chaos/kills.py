@@ -48,6 +48,7 @@ def targets(world: Path) -> list[Target]:
 
     third = str(world / "pictures" / "third")
     new = ("--backbone", str(world / "tiny.backbone.toml"))
+    both = (str(world / "model"), str(world / "other"))
     runs = [
         Target(f"train {name}", given("train", preset, "--method", name, "--out", "run", *FAST), "run", weight=weight)
         for name, weight in (("clare", 4), ("finetune", 1), ("ranpac", 1))
@@ -59,6 +60,7 @@ def targets(world: Path) -> list[Target]:
         Target("learn, new model", given("learn", "model", third, *new), "model", is_change=True, weight=6),
         Target("undo", given("undo", "model"), "model", "model", is_change=True, weight=4),
         Target("rename", given("rename", "model", "cat", "tiger"), "model", "model", is_change=True, weight=4),
+        Target("merge", given("merge", *both, "--out", "model"), "model", is_change=True, weight=2),
         Target("serve's lesson", _lesson(world), "model", "model", is_change=True, weight=4),
         Target("compare", given("compare", preset, "--methods", "simplecil,finetune", "--out", "all", *FAST), "all"),
         Target(

@@ -14,16 +14,14 @@ LESSONS = {"first": ("cat", "dog"), "second": ("bus", "van"), "third": ("sun", "
 
 
 def build(folder: Path) -> Path:
-    """Make the world that trials copy from: tiny.toml, pictures/LESSON/CLASS, and a model that knows two lessons."""
+    """Make the world of all trials: tiny.toml, pictures/LESSON/CLASS, a model of two lessons and one of the third."""
     folder.mkdir(parents=True)
     for lesson, classes in LESSONS.items():
         write_pictures(folder / "pictures" / lesson, classes)
     done(in_process(folder, lambda: _write_preset(folder)))
-    for lesson in ("first", "second"):
-        words = (
-            ["--backbone", "tiny.backbone.toml", "--method", "simplecil", "--keep", "3"] if lesson == "first" else []
-        )
-        done(clare(folder, "learn", "model", f"pictures/{lesson}", *words))
+    new = ["--backbone", "tiny.backbone.toml", "--method", "simplecil", "--keep", "3"]
+    for model, lesson, words in (("model", "first", new), ("model", "second", []), ("other", "third", new)):
+        done(clare(folder, "learn", model, f"pictures/{lesson}", *words))
     done(clare(folder, "train", "tiny.toml", "--method", "finetune", "--out", "run"))
     return folder
 

@@ -1,20 +1,24 @@
 """`clare learn`: what it says before and after, and what careless inputs get to hear."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from own_worlds import write_pictures
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner
 
 from clare.backbones.vit import BackboneSettings, load_backbone
 from clare.classifier.classifier import load
+from clare.cli.learn import Bar
 from clare.cli.main import app, main
 from clare.files import write_tensors
 from clare.model.lock import writing
@@ -51,6 +55,25 @@ def make(model: Path, pictures: Path, *more: str | Path) -> str:
     """Teach a new model of the method clare that trains for a moment only."""
     settings = ["--method", "clare"] + [word for value in FAST for word in ("--set", value)]
     return invoke("learn", model, pictures, *settings, *more)
+
+
+def test_a_long_lesson_says_where_it_is_where_there_is_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clare.runner.progress.SECONDS_BETWEEN_LINES", 0.001)
+    output = make(tmp_path / "model", write_pictures(tmp_path / "january", "cat", "dog"))
+    assert re.search(r"^[a-z ]+, after \d", output, re.MULTILINE)
+
+
+def test_a_line_says_which_step_is_under_way_and_how_much_of_it_is_done() -> None:
+    pipe = StringIO()
+    bar = Bar(Console(file=pipe))
+    bar.say()
+    bar.step("train", 2)
+    bar.epoch(1, 4)
+    bar.batch()
+    bar.say()
+    assert re.fullmatch(r"reading, after .* s\ntrain, after .* s, 62 % done\n", pipe.getvalue())
 
 
 def test_two_lessons_are_announced_measured_and_recorded(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The method in one file beside the engine: the same batches and draws, in double precision, over three tasks."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
@@ -16,6 +17,7 @@ from clare.engine import train
 from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.methods.clare import Clare, ClareSettings
+from clare.registry import load_file
 from clare.seeds import generator_at
 from clare.steps import Learning, TaskInfo
 from clare.testing import world
@@ -229,6 +231,19 @@ def test_its_words_are_the_settings_and_its_numbers_their_defaults() -> None:
     assert {field.name: getattr(recipe, field.name) for field in fields(recipe)} == {
         field.name: elsewhere.get(field.name, getattr(settings, field.name, None)) for field in fields(recipe)
     }
+
+
+@pytest.mark.slow
+def test_it_learns_embedded_drawings(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.set_default_dtype(torch.float32)
+    load_file(FILE, "which is the method in one file").demonstrate(num_tasks=2, num_classes=2)
+    lines = capsys.readouterr().out.splitlines()
+    told = [re.fullmatch(r"task \d: (.*)% of \d classes; (\d+) coordinates are free", line) for line in lines]
+    (first, free), (second, left) = [(float(match[1]), int(match[2])) for match in told if match]
+    # A draw among two classes, and among four, would be 50 and 25 %.
+    assert first > 60
+    assert second > 35
+    assert left < free < 75_072
 
 
 def test_it_is_short_and_imports_nothing_of_the_package() -> None:

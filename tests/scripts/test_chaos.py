@@ -109,6 +109,13 @@ def test_times_differ_and_nothing_else_may(tmp_path: Path) -> None:
     assert difference(said[0], told(tmp_path / "1")).startswith("tensors.safetensors: ")
 
 
+@pytest.mark.usefixtures("chaos")
+def test_a_part_of_an_attack_is_not_kept_beside_full_ones() -> None:
+    from chaos.__main__ import OUT
+
+    assert f"/{OUT.parts[0]}/" in (SCRIPTS.parent / ".gitignore").read_text().splitlines()
+
+
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_kept_attack_was_a_full_one_without_a_broken_promise(path: Path) -> None:
     kept = json.loads(path.read_text())

@@ -74,7 +74,7 @@ def test_a_picture_that_takes_too_long_ends_the_process_and_the_next_one_gets_an
     decoder = Decoder(0.2)
 
     async def work() -> None:
-        process = await decoder.start()
+        process = await decoder.ready()
         # A stopped process stands for one that decodes without end.
         os.kill(process.pid, signal.SIGSTOP)
         assert (await decoder.decode(png(7), WANTED)).outcome is Outcome.TOO_SLOW
@@ -85,11 +85,27 @@ def test_a_picture_that_takes_too_long_ends_the_process_and_the_next_one_gets_an
     use(decoder, work)
 
 
+def test_a_process_that_starts_slowly_takes_nothing_from_the_time_of_a_picture() -> None:
+    decoder = Decoder(0.01)
+
+    async def work() -> None:
+        process = await decoder.start()
+        os.kill(process.pid, signal.SIGSTOP)
+        asked = asyncio.create_task(decoder.decode(png(7), WANTED))
+        await asyncio.sleep(0.1)
+        assert not asked.done()
+        decoder.seconds = 60
+        os.kill(process.pid, signal.SIGCONT)
+        assert (await asked).outcome is Outcome.DECODED
+
+    use(decoder, work)
+
+
 def test_a_process_that_died_is_replaced() -> None:
     decoder = Decoder(60)
 
     async def work() -> None:
-        process = await decoder.start()
+        process = await decoder.ready()
         process.kill()
         await process.wait()
         assert (await decoder.decode(png(7), WANTED)).outcome is Outcome.DECODED
@@ -103,7 +119,7 @@ def test_a_picture_at_which_the_process_dies_is_damaged_and_the_next_one_gets_an
     async def work() -> None:
         # So large that it is still being sent when the process dies, or small enough to have been sent.
         for content in (bytes(1 << 24), png(7)):
-            process = await decoder.start()
+            process = await decoder.ready()
             os.kill(process.pid, signal.SIGSTOP)
             asked = asyncio.create_task(decoder.decode(content, WANTED))
             await asyncio.sleep(0.1)
@@ -118,7 +134,7 @@ def test_a_decoder_that_is_stopped_gives_up_at_once() -> None:
     decoder = Decoder(600)
 
     async def work() -> None:
-        process = await decoder.start()
+        process = await decoder.ready()
         os.kill(process.pid, signal.SIGSTOP)
         asked = asyncio.create_task(decoder.decode(png(7), WANTED))
         await asyncio.sleep(0.1)
@@ -134,7 +150,7 @@ def test_who_leaves_while_all_are_busy_leaves_nothing_behind() -> None:
         decoders = Decoders(1, Limits())
         try:
             (decoder,) = decoders._all
-            process = await decoder.start()
+            process = await decoder.ready()
             os.kill(process.pid, signal.SIGSTOP)
             asked = [asyncio.create_task(decoders.decode_all([("a", png(7))], READER)) for _ in range(3)]
             await asyncio.sleep(0.1)

@@ -56,12 +56,12 @@ def test_headers_that_do_not_come_are_not_waited_for(monkeypatch: pytest.MonkeyP
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(sent)
         assert is_closed(connection)
-    assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+    assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
 
 
 def test_headers_in_time_are_answered_on_one_connection(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr(module, "HEADER_SECONDS", 5)
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
         for _ in range(3):
             assert client.post("/predict", files={"images": ("a.png", png(0))}).status_code == 200
 
@@ -77,12 +77,12 @@ def test_further_connections_are_closed_and_told_once(
     # Those that were held are gone, and there is room again.
     while True:
         with contextlib.suppress(httpx.TransportError):
-            assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+            assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
             break
 
 
 def test_no_answer_is_shown_in_a_frame(port: int) -> None:
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
         paths = ("/", "/docs", "/assets/index.html", "/healthz", "/jobs/none", "/nowhere")
         answers = [client.get(path) for path in paths] + [client.get("/", headers={"host": "evil.example"})]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 404, 404, 403]

@@ -25,6 +25,7 @@ from clare.errors import SettingsError
 from clare.model.folder import MANIFEST, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
 from clare.report.tables import duration, percent
+from clare.runner.progress import Drawn
 
 NAMED = {"backbone": "backbone", "method": "method", "seed": "seed", "keep": "num_kept"}
 """Options for a new model, and what Python calls them."""
@@ -35,11 +36,10 @@ LARGEST_DRAWING = 128
 """Pictures with a longer side than this are hardly drawings of 28 by 28 pixels."""
 
 
-class Bar(Silence):
-    """A listener with one bar that says which step is under way."""
+class Bar(Drawn, Silence):
+    """A listener with one bar that says which step is under way; without a terminal, a line now and then."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
         self.progress = Progress(
             TextColumn("{task.description:<12}"),
             BarColumn(bar_width=32),
@@ -48,6 +48,7 @@ class Bar(Silence):
             transient=True,
             disable=not console.is_terminal,
         )
+        super().__init__(console, self.progress, self._line)
         self.bar = self.progress.add_task("reading", total=None)
         self.num_epochs = 1
 
@@ -63,6 +64,12 @@ class Bar(Silence):
     def batch(self) -> None:
         """Show one more batch."""
         self.progress.advance(self.bar)
+
+    def _line(self) -> str:
+        """Which step is under way, and how much of it is done where that is known."""
+        (step,) = self.progress.tasks
+        done = "" if step.total is None else f", {step.percentage:.0f} % done"
+        return f"{step.description}, after {duration(step.elapsed or 0)}{done}"
 
     def notice(self, text: str) -> None:
         """Print a notice above the bar."""

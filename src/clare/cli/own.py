@@ -63,7 +63,7 @@ def learn(
     source = find_source(pictures)
     to_check = find_source(check) if check else source if {"val", "test"} <= source.parts.keys() else None
     bar = Bar(console)
-    with bar.progress:
+    with bar:
         taught = open_or_make(bar, model, mode, creation, device)
         check_known(list(source.to_learn), [info.name for info in taught.classes], mode, str(model))
         if skip_suspects:

@@ -11,7 +11,7 @@ import numpy as np
 
 from clare.classifier.pictures import Reader
 from clare.data.images import Pixels
-from clare.serve.decoding import ANSWER, REQUEST, Answer, Outcome, Wanted
+from clare.serve.decoding import ANSWER, READY, REQUEST, Answer, Outcome, Wanted
 from clare.serve.limits import Limits
 from clare.serve.pictures import check_pixels, refusal_of
 
@@ -27,6 +27,7 @@ class Decoder:
         """Take the time that one picture may need."""
         self.seconds = seconds
         self._process: Process | None = None
+        self._is_ready = False
 
     async def start(self) -> Process:
         """Return the process, started if there is none at work."""
@@ -36,7 +37,17 @@ class Decoder:
             self._process = await asyncio.create_subprocess_exec(
                 *COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=MOST_ANSWERED, start_new_session=True
             )
+            self._is_ready = False
         return self._process
+
+    async def ready(self) -> Process:
+        """Return the process as soon as it can decode, which on a busy machine takes longer than a picture may."""
+        process = await self.start()
+        if not self._is_ready:
+            assert process.stdout is not None
+            await process.stdout.readexactly(len(READY))
+            self._is_ready = True
+        return process
 
     async def stop(self) -> None:
         """Kill the process, whatever it is doing; the next picture gets a new one."""
@@ -50,8 +61,9 @@ class Decoder:
         """Return what became of a picture, which may be that it took too long; if the caller leaves, it is given up."""
         is_whole = False
         try:
+            process = await self.ready()
             async with asyncio.timeout(self.seconds):
-                answer = await _exchange(await self.start(), content, wanted)
+                answer = await _exchange(process, content, wanted)
             is_whole = True
         except TimeoutError:
             return Answer(Outcome.TOO_SLOW)

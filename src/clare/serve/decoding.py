@@ -18,6 +18,8 @@ GREATEST_RATIO = 2
 """The longer side of a kept image by its shorter one; the rest lies outside the square that the backbone sees."""
 MOST_SCANS = 100
 """Passes over a JPEG; encoders write about ten, and each one costs as much as a whole picture."""
+READY = b"r"
+"""What a process says before the first picture."""
 REQUEST = struct.Struct("<QQBI")
 """Before the bytes of a picture: how many there are, and what it shall become."""
 ANSWER = struct.Struct("<B5I")
@@ -103,6 +105,8 @@ def main() -> None:
     """Decode what comes in until the input closes."""
     die_with_parent()
     source, target = sys.stdin.buffer, sys.stdout.buffer
+    target.write(READY)
+    target.flush()
     while len(header := source.read(REQUEST.size)) == REQUEST.size:
         length, *wanted = REQUEST.unpack(header)
         outcome, size, pixels = decode(source.read(length), Wanted(*wanted))
