@@ -1,6 +1,6 @@
 """What a pool that is expanded costs and is worth: budgets, accuracy, width, stored numbers and images/s of CLARE.
 
-Usage: python benchmarks/pool.py [--tasks 100,300] [--classes 2] [--out results/FILE.json]
+Usage: python benchmarks/pool.py [--tasks 100,300] [--classes 2] [--drawings 5] [--out results/FILE.json]
 Tasks of one or two classes of drawings on the embedded backbone; classes come back under other names and with other
 drawings, and an answer is right if it names the drawn class under any of them. Tasks are short and of few drawings, so
 that a processor gets through a thousand of them: accuracies compare the three ways, and say nothing of the method.
@@ -35,7 +35,7 @@ from clare.methods.state import learnt_tensors
 from clare.metrics.bootstrap import Evaluations, Pair, paired_intervals
 
 WAYS = ("none", "fresh", "wider")
-SEED, TRAIN_PER_CLASS, NUM_IMAGES, NUM_ROUNDS = 0, 5, 1000, 3
+SEED, NUM_IMAGES, NUM_ROUNDS = 0, 1000, 3
 SETTINGS: dict[str, Any] = {
     "probe_epochs": 1,
     "epochs": 2,
@@ -49,14 +49,14 @@ SETTINGS: dict[str, Any] = {
 """The loss is over all classes so far, since one class alone has none; few steps under a penalty would claim less."""
 
 
-def task_of(drawings: LabelledImages, num_classes: int, index: int, size: int) -> Task:
+def task_of(drawings: LabelledImages, num_classes: int, index: int, size: int, per_class: int) -> Task:
     """Return a task of classes that come back, each time under other names and with other drawings."""
     first, parts = size * index, []
     for label in range(first, first + size):
         found = (drawings.labels == label % num_classes).nonzero().squeeze(1)
-        parts.append(found.roll(-TRAIN_PER_CLASS * (label // num_classes))[:TRAIN_PER_CLASS])
+        parts.append(found.roll(-per_class * (label // num_classes))[:per_class])
     positions = torch.cat(parts)
-    labels = torch.arange(size).repeat_interleave(TRAIN_PER_CLASS)
+    labels = torch.arange(size).repeat_interleave(per_class)
     train = LabelledImages(drawings.store, drawings.indices[positions], labels)
     return Task(index, tuple(f"class {label}" for label in range(first, first + size)), train)
 
@@ -73,7 +73,7 @@ def answers(context: Context, method: Clare, asked: LabelledImages, num_classes:
     return found, len(images) / min(seconds)
 
 
-def measure(expand: str, stops: list[int], size: int) -> tuple[list[dict[str, Any]], list[Evaluations]]:
+def measure(expand: str, stops: list[int], size: int, per_class: int) -> tuple[list[dict[str, Any]], list[Evaluations]]:
     """Learn tasks of so many classes in one way, and measure after these numbers of them."""
     backbone, engine = load_backbone(BackboneSettings()), EngineSettings(threads=torch.get_num_threads())
     side = backbone.image_size
@@ -89,7 +89,7 @@ def measure(expand: str, stops: list[int], size: int) -> tuple[list[dict[str, An
     asked = data.test.select(torch.arange(len(data.test))[:: len(data.test) // NUM_IMAGES])
     rows, evaluations, started = [], [], time.process_time()
     for index in range(max(stops)):
-        learn_task(context, method, task_of(data.train, len(data.classes), index, size))
+        learn_task(context, method, task_of(data.train, len(data.classes), index, size, per_class))
         if index + 1 not in stops:
             continue
         budgets, learnt, seconds = method.ledger.lengths, learnt_tensors(method), time.process_time() - started
@@ -135,18 +135,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default="100,300")
     parser.add_argument("--classes", type=int, choices=(1, 2), default=2)
+    parser.add_argument("--drawings", type=int, default=5, help="Training drawings of a class.")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     stops = sorted(int(number) for number in arguments.tasks.split(","))
-    commit, measured = source_commit(), {way: measure(way, stops, arguments.classes) for way in WAYS}
+    commit, measured = (
+        source_commit(),
+        {way: measure(way, stops, arguments.classes, arguments.drawings) for way in WAYS},
+    )
     result = {
         "what": "budgets, accuracy, width, stored numbers and images/s after many tasks, without and with expansion",
-        "command": f"python benchmarks/pool.py --tasks {arguments.tasks} --classes {arguments.classes}",
+        "command": f"python benchmarks/pool.py --tasks {arguments.tasks} --classes {arguments.classes} "
+        f"--drawings {arguments.drawings}",
         "commit": commit,
         "settings": {**SETTINGS, "sparsity": ClareSettings().sparsity},
         "seed": SEED,
         "classes_per_task": arguments.classes,
-        "train_per_class": TRAIN_PER_CLASS,
+        "train_per_class": arguments.drawings,
         "num_images": NUM_IMAGES,
         "rounds": NUM_ROUNDS,
         "device": device_name(find_device()),

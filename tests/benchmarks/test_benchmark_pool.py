@@ -20,7 +20,7 @@ def pool(script: Callable[[str], ModuleType]) -> ModuleType:
 
 def test_classes_come_back_under_other_names_and_with_other_drawings(pool: ModuleType) -> None:
     data = load_dataset(DataSettings(dataset="quickdraw", channels=1))
-    first, again = (pool.task_of(data.train, 200, index, 2) for index in (1, 101))
+    first, again = (pool.task_of(data.train, 200, index, 2, 5) for index in (1, 101))
     assert (first.classes, again.classes) == (("class 2", "class 3"), ("class 202", "class 203"))
     for task in (first, again):
         assert task.train.labels.tolist() == [0] * 5 + [1] * 5
