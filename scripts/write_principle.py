@@ -52,17 +52,17 @@ def pool_table(name: str) -> str:
     return table(head, rows)
 
 
-def many_tasks_table() -> str:
+def many_tasks_table(name: str) -> str:
     """Return what one more task costs after so many."""
-    result = read("many_tasks")
+    result = read(name)
     marks = list(next(iter(result["seconds"].values())))
-    rows = [[name, *(f"{1000 * row[mark]:,.2f}" for mark in marks)] for name, row in result["seconds"].items()]
+    rows = [[part, *(f"{1000 * row[mark]:,.2f}" for mark in marks)] for part, row in result["seconds"].items()]
     return table(["one more task after", *(f"{int(mark):,}" for mark in marks)], rows)
 
 
-def budgets_table() -> str:
+def budgets_table(name: str) -> str:
     """Return budgets by need beside the fixed share."""
-    found = read("clare_budgets")["found"]
+    found = read(name)["found"]
     rows = []
     for run in found["runs"]:
         beside = found["beside"].get(run["variant"])
@@ -102,9 +102,9 @@ def penalties_table(name: str) -> str:
     return table(head, rows)
 
 
-def trust_table() -> str:
+def trust_table(name: str) -> str:
     """Return what a bad task costs the others."""
-    result = read("clare_trust")["found"]
+    result = read(name)["found"]
     rows = []
     for row in result["rows"]:
         length = row["lengths"][result["bad_task"]]
@@ -121,42 +121,49 @@ def trust_table() -> str:
     return table(head, rows)
 
 
-def far_table() -> str:
+def far_table(name: str) -> str:
     """Return how many far pictures are named rightly with and without the trust region."""
     rows = []
-    for run in read("far_pictures")["runs"]:
+    for run in read(name)["runs"]:
         (before,), (after, new) = run["right"]
         cells = [f"{count} of {run['of']}" for count in (before, after, new)]
         rows.append([run["settings"].get("trust", "0.05 (default)"), *cells])
     return table(["`trust`", "first lesson, before the second", "and after it", "second lesson"], rows)
 
 
-PAGES: dict[str, dict[str, Callable[[], str]]] = {
+PAGES: dict[str, dict[str, tuple[str, Callable[[str], str]]]] = {
     "long_streams.md": {
-        "pool 300": lambda: pool_table("pool_300"),
-        "pool 1000": lambda: pool_table("pool_1000"),
-        "many tasks": many_tasks_table,
-        "need": budgets_table,
-        "trust": trust_table,
-        "far": far_table,
+        "pool 300": ("pool_300", pool_table),
+        "pool 1000": ("pool_1000", pool_table),
+        "many tasks": ("many_tasks", many_tasks_table),
+        "need": ("clare_budgets", budgets_table),
+        "trust": ("clare_trust", trust_table),
+        "far": ("far_pictures", far_table),
     },
     "method.md": {
-        "penalties": lambda: penalties_table("clare_penalties"),
-        "penalties long": lambda: penalties_table("clare_penalties_long"),
+        "penalties": ("clare_penalties", penalties_table),
+        "penalties long": ("clare_penalties_long", penalties_table),
     },
 }
+"""Each mark's result and what makes its table."""
+NOTHING = "Not measured yet."
+
+
+def written(page: str) -> str:
+    """Return a page with each table between its marks."""
+    text = (ROOT / "docs" / page).read_text()
+    for mark, (name, make) in PAGES[page].items():
+        found = make(name) if (ROOT / "results" / f"{name}.json").exists() else NOTHING
+        pattern = rf"<!-- {mark} -->.*?<!-- end -->"
+        text, num_found = re.subn(pattern, f"<!-- {mark} -->\n{found}\n<!-- end -->", text, flags=re.DOTALL)
+        assert num_found == 1, mark
+    return text
 
 
 def main() -> None:
-    """Put each table between its marks."""
-    for page, parts in PAGES.items():
-        path = ROOT / "docs" / page
-        text = path.read_text()
-        for mark, make in parts.items():
-            pattern = rf"<!-- {mark} -->.*?<!-- end -->"
-            text, num_found = re.subn(pattern, f"<!-- {mark} -->\n{make()}\n<!-- end -->", text, flags=re.DOTALL)
-            assert num_found == 1, mark
-        path.write_text(text)
+    """Write every page."""
+    for page in PAGES:
+        (ROOT / "docs" / page).write_text(written(page))
 
 
 if __name__ == "__main__":
