@@ -52,6 +52,7 @@ docs: .venv/tested index  ## Build the docs site into site/, strictly
 results: .venv/installed  ## Write docs/results.md, its plots and the README's summary from the study
 	$(BIN)/python studies/vits14-112/write_results.py
 	$(BIN)/python scripts/write_performance.py
+	$(BIN)/python scripts/write_principle.py
 
 wheel: .venv/installed  ## Build the wheel into dist/
 	rm -rf build dist

@@ -16,6 +16,7 @@ from clare.backbones.vit import Backbone, BackboneSettings, fingerprint, load_ba
 from clare.data.transforms import Transforms, TransformSettings
 from clare.engine.context import Context, Silence
 from clare.engine.learn import learn_task
+from clare.engine.passes import predict_logits
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.errors import BackboneError, ModelError
@@ -110,6 +111,13 @@ def clare_on(backbone: Backbone, **values: Any) -> Method:
     return kind(backbone, build_settings(kind.settings_type, {**few, **values}, "method"), 0)
 
 
+def context_of(backbone: Backbone, **engine: Any) -> Context:
+    """Return a context for small grey images."""
+    settings = EngineSettings.model_validate(engine)
+    values = TransformSettings(image_size=SIDE, resize=SIDE, train="none", normalise="backbone")
+    return Context(Ranks(settings), Transforms(values, backbone.mean, backbone.std), settings, 0, Silence())
+
+
 def all_read(backbone: Backbone, images: Tensor) -> Tensor:
     """Return all that can be read of a backbone."""
     model, family = backbone.vit, family_of(backbone.vit)
@@ -172,11 +180,7 @@ def test_blocks_are_read_as_timm_gives_them(name: str) -> None:
 def test_two_tasks_of_clare_keep_every_frozen_bit(name: str) -> None:
     backbone = make(name)
     before = {key: value.clone() for key, value in backbone.vit.state_dict().items()}
-    method = clare_on(backbone)
-    settings = EngineSettings(device="cpu")
-    values = TransformSettings(image_size=SIDE, resize=SIDE, train="none", normalise="backbone")
-    transforms = Transforms(values, backbone.mean, backbone.std)
-    context = Context(Ranks(settings), transforms, settings, 0, Silence())
+    method, context = clare_on(backbone), context_of(backbone, device="cpu")
     initial, claims, stream = method.adapter.values.clone(), [], tiny_stream(2, 2, num_train=6, num_test=1)
     for task in stream.tasks:
         learn_task(context, method, task)
@@ -190,6 +194,23 @@ def test_two_tasks_of_clare_keep_every_frozen_bit(name: str) -> None:
     assert torch.equal(values_now[first], kept[first])
     assert torch.equal(values_now[~both], initial[~both])
     assert sum(method.diagnosis()["claimed_per_block"]) == int(both.sum() - first.sum())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", TABLE)
+def test_on_a_gpu_recorded_steps_give_the_bits_of_plain_ones(name: str) -> None:
+    stream, ends = tiny_stream(2, 2, num_train=6, num_test=4), []
+    for mode in ("off", "graph"):
+        backbone = make(name)
+        context = context_of(backbone, device="cuda", precision="fp32", compile=mode, eval_batch_size=8)
+        method = clare_on(backbone, adapter={"bottleneck": 8, "dropout": 0.0}).to("cuda")
+        method.head.reserve(2)
+        for task in stream.tasks:
+            learn_task(context, method, task)
+        ends.append(predict_logits(context, method, stream.test))
+        assert bool(context.programs.captured) == (mode == "graph")
+    assert torch.equal(*ends)
 
 
 @pytest.mark.parametrize(

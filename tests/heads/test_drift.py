@@ -113,3 +113,12 @@ def test_what_a_move_costs_earlier_classes() -> None:
         was, now = (accuracy_lost(means, near, each, chosen[chosen == 0], False)["lost"] for each in (near, far))
         assert float(was) == 0
         assert float(now) > 0.5
+
+
+def test_what_goes_over_to_the_tasks_own_classes_is_lost() -> None:
+    """A shift that all features share: earlier classes are still told from each other, but not from the new one."""
+    earlier, noise = 10 * torch.eye(8)[:2], torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    before, labels = 10 * torch.eye(8)[2] + 0.1 * noise, torch.zeros(6, dtype=torch.long)
+    after = before + 30 * torch.eye(8)[3]
+    assert float(accuracy_lost(earlier, before, after, labels, False)["lost"]) == 1
+    assert float(accuracy_lost(earlier, before, before, labels, False)["lost"]) == 0

@@ -93,7 +93,7 @@ def test_wrong_labels_leave_the_rest_where_it_is(
 
 
 @pytest.mark.parametrize(
-    ("costs", "length"), [([0.0], 1.0), ([0.4, 0.05], 0.5), ([0.4] * 3 + [0.05], 0.125), ([0.4] * 4, 0), ([0.9], 0)]
+    ("costs", "length"), [([0.0], 1.0), ([0.2, 0.05], 0.5), ([0.2] * 3 + [0.05], 0.125), ([0.2] * 4, 0), ([0.3], 0)]
 )
 def test_the_longest_way_within_the_limit_is_gone(
     tiny_backbone: MakeBackbone,

@@ -57,9 +57,9 @@ class _Classifier(nn.Module):
 
     def __init__(self, num_classes: int, settings: PretrainSettings) -> None:
         super().__init__()
+        told = settings.model_dump(include={"name", "architecture"})
         self.vit = create(
-            BackboneSettings(weights="random", **settings.model_dump(include={"name", "architecture"})),
-            settings.drop_path,
+            BackboneSettings(weights="random", image_size=AUGMENTATION.image_size, **told), settings.drop_path
         )
         if (channels := num_channels(self.vit)) != 1:
             raise BackboneError(f"the drawings are grey, but the model takes {channels} channels; set in_chans to 1")

@@ -17,20 +17,24 @@ from clare.settings import build_settings, idle, overlaid, tables_of
 DEFAULT_METHOD = "linear"
 """Frozen features under a head of statistics: no lesson costs earlier classes what an adapter's drift would."""
 STATISTICS: dict[str, Any] = {"kind": "quadratic", "shrinkage": "auto", "own_share": "auto"}
+TRUST = 0.05
+"""Part of earlier classes that a lesson may cost: nobody chose a learning rate for these pictures."""
 WIDEST = 4608
 """Features that a head of statistics reads at the most: it keeps a square matrix of them."""
 DRAWINGS: dict[str, dict[str, Any]] = {
     "": {"epochs": 8, "head": {"kind": "aligned"}},
-    "clare": {"probe_epochs": 3, "learning_rate": 0.2},
+    "clare": {"probe_epochs": 3, "learning_rate": 0.2, "trust": TRUST},
+    "clare-plus": {"trust": TRUST},
     "finetune": {"learning_rate": 0.05, "batch_size": 16},
     "linear": {"features": {"blocks": 4, "patches": True}, "head": {**STATISTICS, "num_directions": 16}},
 }
-"""What the preset quickdraw says for every method, and for some; `linear` is the default."""
+"""What the preset quickdraw says for every method, and for some, within a trust region; `linear` is the default."""
 PHOTOS: dict[str, dict[str, Any]] = {
     "": {"epochs": 10, "head": {"kind": "aligned"}},
-    "clare": {"probe_epochs": 3},
+    "clare": {"probe_epochs": 3, "trust": TRUST},
     "clare-plus": {
         "probe_epochs": 3,
+        "trust": TRUST,
         "row_epochs": 5,
         "features": {"blocks": 6},
         "head": STATISTICS,

@@ -54,25 +54,30 @@ def accuracy_lost(
 ) -> dict[str, Tensor]:
     """Return the share of earlier classes' features that would no longer be named, had they moved as a task's did.
 
-    Features of an earlier class are its mean with the deviations of the task's own images, named by the nearest cosine;
-    the means that they are compared with move along where they follow.
+    Features of an earlier class are its mean with the deviations of the task's own images, named by the nearest cosine
+    among earlier means, which move along where they follow, and the means of the task's own classes.
     """
     if int(labels_B.max()) > 0:
         drift = fit_drift(before_BD, after_BD, labels_B)
     else:
         drift = {"moves": (after_BD - before_BD).mean(0)}
-    gone = moved(means_KD, drift)
-    was = _share_named(means_KD, _deviations(before_BD, labels_B), means_KD)
-    now = _share_named(gone, _deviations(after_BD, labels_B), gone if follows else means_KD)
+    gone, old, new = moved(means_KD, drift), _means(before_BD, labels_B), _means(after_BD, labels_B)
+    was = _share_named(means_KD, _deviations(before_BD, labels_B, old), torch.cat([means_KD, old.to(means_KD)]))
+    rows = torch.cat([gone if follows else means_KD, new.to(means_KD)])
+    now = _share_named(gone, _deviations(after_BD, labels_B, new), rows)
     return {"lost": (was - now).clamp(min=0)}
 
 
-def _deviations(features_BD: Tensor, labels_B: Tensor) -> Tensor:
+def _means(features_BD: Tensor, labels_B: Tensor) -> Tensor:
+    """Return the mean feature of each class."""
+    members = torch.nn.functional.one_hot(labels_B).T.to(features_BD)
+    return (members @ features_BD) / members.sum(1, keepdim=True).clamp(min=1)
+
+
+def _deviations(features_BD: Tensor, labels_B: Tensor, means_KD: Tensor) -> Tensor:
     """Return how far some images, spread over all, lie from the mean of their class."""
     chosen = torch.linspace(0, len(labels_B) - 1, min(NUM_DEVIATIONS, len(labels_B))).long().to(labels_B.device)
-    members = torch.nn.functional.one_hot(labels_B).T.to(features_BD)
-    means = (members @ features_BD) / members.sum(1, keepdim=True).clamp(min=1)
-    return features_BD[chosen] - means[labels_B[chosen]]
+    return features_BD[chosen] - means_KD[labels_B[chosen]]
 
 
 def _share_named(means_KD: Tensor, deviations_RD: Tensor, rows_KD: Tensor) -> Tensor:

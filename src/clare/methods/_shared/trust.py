@@ -16,7 +16,7 @@ from clare.tuners.adapter import FlatAdapter
 
 LENGTHS = (1.0, 0.5, 0.25, 0.125)
 """Parts of a task's way that are tried, the longest first."""
-HOPELESS = 0.5
+HOPELESS = 0.25
 """A cost from which on nothing of a way is gone: features so far away say little of where a shorter one ends."""
 
 

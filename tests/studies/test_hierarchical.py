@@ -1,0 +1,63 @@
+"""Hierarchical backbones on drawings: the study's commands agree, and its models learn on a few drawings."""
+
+import shlex
+import tomllib
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clare.backbones.pretrain import PretrainSettings, pretrain
+from clare.backbones.vit import load_backbone
+from clare.cli.options import values_of
+from clare.data.sources import Dataset
+from clare.data.stream import Stream
+from clare.engine.context import Silence
+from clare.engine.run import run_experiment
+from clare.files import write_tensors
+from clare.presets.load import make_experiment
+from clare.report.record import read_run
+from clare.settings import build_settings
+
+FOLDER = Path(__file__).parents[2] / "studies/hierarchical"
+NAMES = ("convnext", "swin")
+
+
+def settings_of(name: str, **few: Any) -> PretrainSettings:
+    """Return the recipe of a model as the overlay names it."""
+    backbone = tomllib.loads((FOLDER / f"{name}.toml").read_text())["backbone"]
+    return build_settings(PretrainSettings, {key: backbone[key] for key in ("name", "architecture")} | few, "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_pretrains_the_model_of_the_overlay(name: str) -> None:
+    lines = (FOLDER / "README.md").read_text().splitlines()
+    words = shlex.split(next(line for line in lines if line.startswith(f"clare pretrain --out {name}.safetensors")))
+    told = [word for before, word in pairwise(words) if before == "--set"]
+    assert build_settings(PretrainSettings, values_of(told), "") == settings_of(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_is_pretrained_and_four_methods_learn_with_it(
+    name: str, tiny_stream: Callable[..., Stream], tmp_path: Path
+) -> None:
+    task = tiny_stream(num_train=4).tasks[0]
+    drawings = Dataset("drawings", task.classes, task.train, task.train)
+    found = pretrain(drawings, settings_of(name, epochs=1, batch_size=4), torch.device("cpu"), lambda *_: None)
+    write_tensors(tmp_path / "weights.safetensors", found.weights)
+    few = ("stream.increment=2", "stream.num_classes=4", "stream.train_per_class=4", "method.epochs=1")
+    for method in ("clare", "linear", "ranpac", "finetune"):
+        own = {"clare": ("method.probe_epochs=1",), "ranpac": ("method.head.num_projected=50",)}.get(method, ())
+        weights = f"backbone.weights={tmp_path / 'weights.safetensors'}"
+        preset = f"quickdraw-20x10+{FOLDER / name}.toml"
+        experiment = make_experiment(preset, method, [*few, *own, weights, "engine.device=cpu"], 1993)
+        run_experiment(experiment, tmp_path / method, Silence())
+        record = read_run(tmp_path / method)
+        assert record.finished
+        assert len(record.tasks) == 2
+        assert record.start.backbone_hash == load_backbone(experiment.backbone).fingerprint
+        if method == "clare":
+            assert all(each.num_claimed for each in record.tasks)
