@@ -52,6 +52,8 @@ def rows_of(run: RunRecord) -> Iterator[dict[str, Any]]:
             "new_accuracy": task.new,
             "first_accuracy": task.first,
             "per_task": list(task.per_task),
+            "given_accuracy": task.given,
+            "task_right": task.task_right,
             "capacity_used": task.capacity_used,
             "num_stored": task.num_stored,
             "passes_per_image": task.passes_per_image,

@@ -66,6 +66,23 @@ class CachesQueries:
         raise NotImplementedError
 
 
+class InfersTask:
+    """The task of an image is inferred by a rule of the method's own, before or beside its class."""
+
+    def inferred_tasks(self, features: Tensor) -> Tensor:
+        """Return the index of the task that each image is taken to be of, shape (B,)."""
+        raise NotImplementedError
+
+
+class IsToldTask:
+    """Each image must come with its task, so that only figures with the task given are the method's."""
+
+    @property
+    def is_told_task(self) -> bool:
+        """Whether that is so with the settings it has."""
+        return True
+
+
 class PassesSeveralTimes:
     """An image goes through the backbone several times to be seen once."""
 
@@ -169,6 +186,11 @@ class HasTinySettings:
 def tiny_settings(kind: type) -> dict[str, Any]:
     """Return what a method's class asks for in the tiny world."""
     return kind.tiny if issubclass(kind, HasTinySettings) else {}
+
+
+def is_told_task(method: object) -> bool:
+    """Tell whether a method must be told the task of each image."""
+    return isinstance(method, IsToldTask) and method.is_told_task
 
 
 def capacity_of(method: object) -> Capacity | None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from clare.metrics.summary import summarise
 from clare.report.record import RunRecord
 
 DEFAULT_REFERENCE = "clare"
-OTHER_STREAM, OTHER_BACKBONE = "different stream", "different backbone"
+OTHER_STREAM, OTHER_BACKBONE, TOLD = "different stream", "different backbone", "told the task"
 """Why a run has no reference."""
+TaskFigure = Literal["average_given", "final_given", "forgetting_given", "task_right"]
+TASK_FIGURES: tuple[TaskFigure, ...] = get_args(TaskFigure)
+"""Figures with the task given, and how often it is inferred rightly."""
 FINAL: tuple[Statistic, ...] = ("final_accuracy",)
 
 
@@ -69,7 +72,12 @@ class Group:
         """Mean and deviation of each figure."""
         return {name: self.spread_of(name) for name in STATISTICS}
 
-    def spread_of(self, name: Statistic | Literal["new_task_accuracy"]) -> Spread:
+    @property
+    def is_told_task(self) -> bool:
+        """Whether test images came with their task, so that only figures with the task given are the method's."""
+        return self.runs[0].start.is_told_task
+
+    def spread_of(self, name: Statistic | TaskFigure | Literal["new_task_accuracy"]) -> Spread:
         """Mean and deviation of one figure."""
         return spread([summarise(run)[name] for run in self.counted])  # type: ignore[literal-required]
 
@@ -218,6 +226,8 @@ def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[S
         return Standing(group, {}, OTHER_BACKBONE if met else OTHER_STREAM, is_bound)
     if rivals[0] is group:
         return Standing(group, {}, "reference", is_bound, group)
+    if group.is_told_task or rivals[0].is_told_task:
+        return Standing(group, {}, TOLD, is_bound, rivals[0])
     # A difference says something between runs that came to their ends, or equally far.
     pairs = [
         (run, each)

@@ -14,7 +14,7 @@ SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 def to_latex(runs: Sequence[RunRecord]) -> str:
     """One table for each preset: means and standard deviations over seeds in percent, the best in bold."""
     by_preset: dict[str, list[RunRecord]] = {}
-    for run in runs:
+    for run in (run for run in runs if not run.start.is_told_task):
         by_preset.setdefault(str(run.preset["name"]), []).append(run)
     tables = [_table(preset, group_runs(own)) for preset, own in by_preset.items()]
     return "\n".join(["% \\usepackage{booktabs}", *tables])

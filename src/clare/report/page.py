@@ -14,7 +14,15 @@ from clare.report.groups import Group, Standing
 from clare.report.page_figures import Figures, capacity_figures, chart_cards, choice_style, matrices
 from clare.report.pieces import command, facts, folded, table
 from clare.report.record import RunRecord, reproduce_command
-from clare.report.standings import DEFINITIONS, NO_HEAD, Failure, comparison_sheet, standing_sheets
+from clare.report.standings import (
+    DEFINITIONS,
+    NO_HEAD,
+    Failure,
+    comparison_sheet,
+    standing_sheets,
+    task_sheets,
+    untold,
+)
 from clare.report.styles import COLOUR_STYLE
 from clare.report.tables import NONE, Sheet, amount, percent, phase_sheet, points, state, task_sheet
 
@@ -115,8 +123,9 @@ def _methods(ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failu
     """All methods side by side, apart where their heads differ, and what failed."""
     tables = [
         f"<h3>Head: {escape(head or NO_HEAD)}</h3>{table(sheet, sheet.title)}"
-        for head, sheet in zip(ranking, standing_sheets(ranking, failures, is_wide=True), strict=True)
+        for head, sheet in zip(untold(ranking), standing_sheets(ranking, failures, is_wide=True), strict=True)
     ]
+    tables += [f"<h3>With the task given</h3>{table(sheet, sheet.title)}" for sheet in task_sheets(ranking)]
     reasons = [f'<p class="failure"><b>{escape(each.label)}</b> failed: {escape(each.reason)}</p>' for each in failures]
     definitions = folded("What the columns mean", f"<p>{escape(DEFINITIONS)}</p>")
     return "".join([*tables, *reasons, definitions])
