@@ -57,6 +57,8 @@ def rows_of(run: RunRecord) -> Iterator[dict[str, Any]]:
             "capacity_used": task.capacity_used,
             "num_stored": task.num_stored,
             "passes_per_image": task.passes_per_image,
+            "num_pictures": task.num_pictures,
+            "picture_bytes": task.picture_bytes,
             "learn_seconds": task.learn_seconds,
             "evaluate_seconds": task.evaluate_seconds,
             "peak_memory": task.peak_memory,

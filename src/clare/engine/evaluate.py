@@ -11,7 +11,7 @@ from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.passes import FeatureCache, predict
 from clare.methods.base import Method, passes_per_image
-from clare.methods.protocols import is_told_task
+from clare.methods.protocols import is_told_task, num_kept
 from clare.methods.state import learnt_tensors
 
 
@@ -66,6 +66,8 @@ def accuracies(predicted: Tensor, target: Tensor, task_of_class: Tensor, task: i
 
 
 def count_parameters(method: Method) -> dict[str, int]:
-    """Return how many numbers the method stores beside the backbone, and how often an image goes through that."""
+    """Return the numbers, and the pictures, that the method stores beside the backbone, and its passes for an image."""
     stored = sum(tensor.numel() for name, tensor in learnt_tensors(method).items() if tensor.dtype != torch.bool)
-    return {"num_stored": stored, "passes_per_image": passes_per_image(method)}
+    num_pictures, num_bytes = num_kept(method)
+    counts = {"num_stored": stored - num_bytes, "passes_per_image": passes_per_image(method)}
+    return {**counts, "num_pictures": num_pictures, "picture_bytes": num_bytes}

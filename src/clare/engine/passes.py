@@ -8,6 +8,7 @@ from torch import Tensor
 from clare.data.store import LabelledImages
 from clare.engine.context import Context
 from clare.engine.images import Drawn, ImageSource, drawn_batches
+from clare.engine.replay import stored
 from clare.engine.train import Place
 from clare.errors import ModelError
 from clare.methods.base import Method
@@ -24,6 +25,8 @@ def run_sweep(
 ) -> dict[str, Tensor]:
     """Run a step that looks at all images once; all that is random depends on the place alone."""
     method.eval()
+    if isinstance(step, Collect) and step.pictures is not None:
+        images = stored(step.pictures)
     source = ImageSource(context, images, step.view == "train")
     source.begin_epoch(generator_at(context.seed, place.task, place.step, "source"))
     torch.manual_seed(derive_seed(context.seed, place.task, place.step, context.ranks.rank, "pass"))

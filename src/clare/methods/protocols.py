@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from clare.steps import Pictures
+
 FACTORS = tuple(2.0**power for power in range(-4, 5))
 """A logarithmic grid around a preset's value."""
 
@@ -123,6 +125,19 @@ class LearnsAllAtOnce:
     """All classes of a stream are learnt as one task, which no continual learner may do."""
 
 
+class KeepsPictures:
+    """Training pictures of earlier tasks are kept and learnt from again, which model folders never carry."""
+
+    @property
+    def kept(self) -> tuple[Pictures, Tensor]:
+        """The pictures, and the place of each one's class among all."""
+        raise NotImplementedError
+
+    def drop_pictures(self) -> None:
+        """Forget all pictures, after which images are classified as before but no task can follow."""
+        raise NotImplementedError
+
+
 class KeepsRowsAlone:
     """All that is kept of a class is in the head, so that classes may come without training, and go."""
 
@@ -191,6 +206,12 @@ def tiny_settings(kind: type) -> dict[str, Any]:
 def is_told_task(method: object) -> bool:
     """Tell whether a method must be told the task of each image."""
     return isinstance(method, IsToldTask) and method.is_told_task
+
+
+def num_kept(method: object) -> tuple[int, int]:
+    """Return how many pictures a method keeps, and their bytes."""
+    pictures = method.kept[0] if isinstance(method, KeepsPictures) else None
+    return (len(pictures.sizes), pictures.pixels.numel()) if pictures else (0, 0)
 
 
 def capacity_of(method: object) -> Capacity | None:

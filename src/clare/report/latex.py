@@ -31,7 +31,8 @@ def _table(preset: str, groups: Sequence[Group]) -> str:
     lines += [" & ".join(["Method", "Seeds", *(HEADER[name] for name in STATISTICS)]) + r" \\", r"\midrule"]
     for group in groups:
         figures = [_figure(group.figures[name], group.figures[name].mean == best.get(name)) for name in STATISTICS]
-        lines.append(" & ".join([escaped(group.label), str(len(group.counted)), *figures]) + r" \\")
+        name = f"{group.label} ({group.kept})" if group.kept else group.label
+        lines.append(" & ".join([escaped(name), str(len(group.counted)), *figures]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 

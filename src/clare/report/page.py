@@ -160,6 +160,7 @@ def _sizes(group: Group) -> dict[str, str]:
         "passes through the backbone per image": group.costs["passes_per_image"],
     }
     shown = {name: f"{size:,}" for name, size in sizes.items() if size is not None}
+    shown |= {"training pictures": group.kept} if group.kept else {}
     memory = {} if group.peak_memory is None else {"peak memory": amount(group.peak_memory)}
     return {**shown, **memory, "backbone": run.start.backbone_hash or NONE}
 

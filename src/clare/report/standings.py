@@ -27,6 +27,7 @@ DEFINITIONS = ACCURACIES + (
     "last task. Passes: how often an image goes through the backbone to be classified. Time: of learning and "
     "evaluating all tasks. "
     "A method that saw all classes at once is a bound for the others and is not ranked. "
+    "Keeps pictures: training pictures of earlier tasks, which the others have not, are there to be learnt again. "
     "With the task given: each image is set against the classes of its own task alone; a method that must be told the "
     "task stands in that table only. Task right: how often the predicted class is one of the right task, or, where a "
     "method infers the task by a rule of its own, how often that is right."
@@ -125,7 +126,7 @@ def part_of(sheet: Sheet, columns: Sequence[str], title: str) -> Sheet:
 
 def _labelled(standing: Standing, remarks: Sequence[str]) -> Row:
     """The name of a method with remarks."""
-    said = ", ".join(filter(None, remarks))
+    said = ", ".join(filter(None, [*remarks, standing.group.kept]))
     return {"Method": Cell(f"{standing.group.label} ({said})" if said else standing.group.label)}
 
 

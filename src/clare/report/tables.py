@@ -81,6 +81,11 @@ def task_sheet(run: RunRecord) -> Sheet:
         shares = map(percent, (task.seen, task.new, task.first, task.given, task.task_right, task.capacity_used))
         rows.append((str(task.task + 1), str(num_classes), *shares, duration(task.seconds)))
     remark = state(run)
+    last = run.tasks[-1] if run.tasks else None
+    if last is not None and last.num_pictures:
+        remark = ", ".join(
+            filter(None, [remark, f"keeps {last.num_pictures:,} pictures, {amount(last.picture_bytes)}"])
+        )
     title = f"{run.method} ({remark}), in percent" if remark else f"{run.method}, in percent"
     header = ("Task", "Classes", "Seen", "New", "First", "Given", "Task right", "Adapter used", "Time")
     return Sheet(title, header, tuple(rows))

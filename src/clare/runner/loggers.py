@@ -162,6 +162,7 @@ class Scalars(ExitStack, Silence):
             "learn_seconds": task.learn_seconds,
             "evaluate_seconds": task.evaluate_seconds,
             "stored": task.num_stored,
+            "pictures": task.num_pictures or None,
             "peak_memory_bytes": task.peak_memory,
         }
         known = {
