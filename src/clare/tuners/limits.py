@@ -7,8 +7,8 @@ from clare.backbones.families import Model, family_of
 from clare.errors import BackboneError
 
 ON_EVERY_BACKBONE = (
-    "aper-adapter, clare, clare-plus, ease, fecam, finetune, full-finetune, joint, linear, magmax, moal, ranpac, sema, "
-    "simplecil, slca, ssiat"
+    "agem, aper-adapter, clare, clare-plus, derpp, ease, er, ewc, fecam, finetune, full-finetune, gem, icarl, joint, "
+    "linear, lwf, magmax, moal, ogd, ranpac, sema, simplecil, slca, ssiat"
 )
 """Methods whose tuners join every backbone, or that tune nothing; a test tries all of them."""
 
