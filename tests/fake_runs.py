@@ -29,6 +29,7 @@ def write_run(
     preset: dict[str, Any] | None = None,
     given: float | None = None,
     is_told: bool = False,
+    num_pictures: int | None = None,
 ) -> Path:
     """Write a run whose accuracy on a task is `skill` at first and falls by `decay` with each later task.
 
@@ -63,6 +64,8 @@ def write_run(
         save_file({"predicted": predicted, "target": target}, folder / "predictions" / f"task-{task:04d}.safetensors")
         per_task = [float(right[task_of_class[target] == earlier].mean()) for earlier in range(task + 1)]
         events += task_events(task, float(right.mean()), per_task, with_capacity)
+        if num_pictures is not None:
+            events[-1]["pictures"] = {"kept": num_pictures, "bytes": 784 * num_pictures}
         if given is not None:
             own = {"task_given": given, "per_task_given": [given] * (task + 1), "task_right": None if is_told else 0.5}
             untold = {"seen": None, "new": None, "first": None, "per_task": [None] * (task + 1)} if is_told else {}

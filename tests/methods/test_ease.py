@@ -123,6 +123,8 @@ def test_what_is_stored_grows_with_every_task(
             assert count_parameters(method) == {
                 "num_stored": num_tasks * NUM_COORDINATES + prototypes + rows,
                 "passes_per_image": num_tasks + bare,
+                "num_pictures": 0,
+                "picture_bytes": 0,
             }
             before = snapshot_of(method)
             phase = next(method.learn(TaskInfo(num_tasks, ("a", "b"))))

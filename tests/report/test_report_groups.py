@@ -17,13 +17,14 @@ from clare.report.standings import (
     COSTS,
     DEFINITIONS,
     Failure,
+    comparison_sheet,
     part_of,
     spread_percent,
     standing_sheets,
     task_sheets,
     to_page,
 )
-from clare.report.tables import count
+from clare.report.tables import count, task_sheet
 from clare.report.write import write_report
 
 ORDERS = ["abcdef", "fedcba", "bcdefa"]
@@ -84,7 +85,8 @@ def test_runs_that_differ_in_their_seed_alone_are_one(runs: list[RunRecord]) -> 
     finals = [summarise(run)["final_accuracy"] for run in runs if run.method == "clare"]
     assert groups[0].figures["final_accuracy"].mean == pytest.approx(np.mean(finals))  # type: ignore[arg-type]
     assert groups[0].figures["final_accuracy"].deviation == pytest.approx(np.std(finals, ddof=1))  # type: ignore[arg-type]
-    assert groups[0].costs == {"num_trained": 1200, "num_stored": 3600, "passes_per_image": 2}
+    pictures = {"num_pictures": None, "picture_bytes": None}
+    assert groups[0].costs == {"num_trained": 1200, "num_stored": 3600, "passes_per_image": 2, **pictures}
     assert groups[0].seconds == 33.0
 
 
@@ -281,3 +283,21 @@ def test_who_is_told_the_task_stands_in_the_table_with_the_task_given_only(tmp_p
     assert len(task_sheets(told)) == 1
     write_report([run for run in runs if run.method == "masks"], tmp_path / "alone", "Told", told)
     assert not task_sheets(rank([run for run in runs if run.method == "ease"]))
+
+
+def test_kept_pictures_stand_beside_the_name_wherever_a_method_stands(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "clare", given=0.8)
+    write_run(tmp_path / "b", "er", given=0.9, num_pictures=2000)
+    runs = find_runs([tmp_path])
+    ranking = rank(runs)
+    said = "er (keeps 2,000 pictures, 1.6 MB)"
+    for sheet in (*standing_sheets(ranking), *task_sheets(ranking), comparison_sheet(compare(runs))):
+        assert {row[0] for row in sheet.rows} == {"clare", said}
+    assert said in to_latex(runs)
+    assert task_sheet(runs[1]).title == "er (keeps 2,000 pictures, 1.6 MB), in percent"
+    page = write_report(runs, tmp_path / "out", "Pictures", ranking)
+    assert said in page.read_text()
+    assert said in page.with_name("comparison.md").read_text()
+    summary = json.loads(page.with_name("summary.json").read_text())
+    assert (summary["er"]["num_pictures"], summary["er"]["picture_bytes"]) == (2000, 784 * 2000)
+    assert summary["clare"]["num_pictures"] is None

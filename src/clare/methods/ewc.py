@@ -15,7 +15,7 @@ from clare.backbones.vit import Backbone
 from clare.methods._shared.sample_gradients import NUM_AT_ONCE, Single, sample_gradients, some_of
 from clare.methods._shared.tuned import TunedMethod, TunedSettings
 from clare.methods.base import register
-from clare.methods.protocols import Diagnoses, KeepsRowsAlone
+from clare.methods.protocols import KeepsRowsAlone
 from clare.settings import Acts
 from clare.steps import Group, Learning, Pass, TaskInfo
 
@@ -36,13 +36,10 @@ class EwcSettings(TunedSettings):
     )
     fisher_share: float = Field(1.0, gt=0, le=1, description="Share of a task's images that importance is measured on.")
     normalise: bool = Field(True, description="Divide a task's importance by its mean, which no learning rate knows.")
-    largest: float = Field(
-        100.0, gt=0, le=1e9, description="Largest importance times weight of one number; beyond, steps would overshoot."
-    )
 
 
 @register
-class Ewc(TunedMethod, KeepsRowsAlone, Diagnoses):
+class Ewc(TunedMethod, KeepsRowsAlone):
     """Training with springs, as stiff as the answers of earlier tasks are sensitive."""
 
     name = "ewc"
@@ -68,7 +65,8 @@ class Ewc(TunedMethod, KeepsRowsAlone, Diagnoses):
         self.head.open_block(num_new, task.generator("rows"))
         if settings.online or not self.tasks:
             self.centre.copy_(self.values)
-        self.stiffness.copy_((settings.weight * decay * self.fisher).clamp(max=settings.largest))
+        # A stiffer spring would throw a number past its centre, and further at every step.
+        self.stiffness.copy_((settings.weight * decay * self.fisher).clamp(max=1 / settings.learning_rate))
         groups = [Group(self.values, decay_towards=self.values.detach().clone()), *self.head.groups()]
         yield self.phase("train", settings.epochs, groups)
         found = yield Pass("importance", self.importance_on(num_new), of="images")
@@ -105,11 +103,6 @@ class Ewc(TunedMethod, KeepsRowsAlone, Diagnoses):
     def new_logits(self, images: Tensor, values: Tensor, num_new: int) -> Tensor:
         """Return the scaled scores of the task's classes with these values."""
         return self.head.block_logits(self.features_at(images, values))[:, :num_new]
-
-    def diagnosis(self) -> dict[str, Any]:
-        """Return how much of all importance the hundredth of numbers has that have most."""
-        largest = self.fisher.topk(max(len(self.fisher) // 100, 1)).values.sum() / self.fisher.sum().clamp(min=1e-30)
-        return {"importance_of_top_percent": float(largest)}
 
 
 def summed_squares(

@@ -72,7 +72,8 @@ def bent(gradient_N: Tensor, others_GN: Tensor, margin: float, ridge: float) -> 
     The dual min ½ vᵀPv + qᵀv over v ≥ margin, P = MMᵀ + ridge, q = Mg, is solved coordinate by coordinate; the gradient
     is g + Mᵀv, or g as it is where it harms nobody.
     """
-    products = others_GN @ others_GN.T + ridge * torch.eye(len(others_GN)).to(others_GN)
+    products = others_GN @ others_GN.T
+    products.diagonal().add_(ridge)
     harm = others_GN @ gradient_N
     sizes = products.diagonal().clamp(min=torch.finfo(products.dtype).tiny)
     weights = torch.full_like(harm, margin)

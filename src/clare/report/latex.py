@@ -31,8 +31,8 @@ def _table(preset: str, groups: Sequence[Group]) -> str:
     lines += [" & ".join(["Method", "Seeds", *(HEADER[name] for name in STATISTICS)]) + r" \\", r"\midrule"]
     for group in groups:
         figures = [_figure(group.figures[name], group.figures[name].mean == best.get(name)) for name in STATISTICS]
-        name = f"{group.label} ({group.kept})" if group.kept else group.label
-        lines.append(" & ".join([escaped(name), str(len(group.counted)), *figures]) + r" \\")
+        shown = f"{group.label} ({group.kept})" if group.kept else group.label
+        lines.append(" & ".join([escaped(shown), str(len(group.counted)), *figures]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
