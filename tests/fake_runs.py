@@ -27,8 +27,14 @@ def write_run(
     with_capacity: bool = True,
     classes: Sequence[str] | None = None,
     preset: dict[str, Any] | None = None,
+    given: float | None = None,
+    is_told: bool = False,
+    num_pictures: int | None = None,
 ) -> Path:
-    """Write a run whose accuracy on a task is `skill` at first and falls by `decay` with each later task."""
+    """Write a run whose accuracy on a task is `skill` at first and falls by `decay` with each later task.
+
+    With the task given it is `given` on every task, if that is recorded; a run that is told the task has nothing else.
+    """
     random = np.random.RandomState(seed)
     num_tasks = len(task_sizes) if num_tasks is None else num_tasks
     classes = [f"class {index}" for index in range(sum(task_sizes))] if classes is None else list(classes)
@@ -46,6 +52,7 @@ def write_run(
             "num_coordinates": 1000,
             "method": method,
             "backbone_hash": "abc",
+            **({"told_task": True} if is_told else {}),
         }
     ]
     all_targets = np.repeat(np.arange(len(classes)), NUM_IMAGES_PER_CLASS)
@@ -57,6 +64,12 @@ def write_run(
         save_file({"predicted": predicted, "target": target}, folder / "predictions" / f"task-{task:04d}.safetensors")
         per_task = [float(right[task_of_class[target] == earlier].mean()) for earlier in range(task + 1)]
         events += task_events(task, float(right.mean()), per_task, with_capacity)
+        if num_pictures is not None:
+            events[-1]["pictures"] = {"kept": num_pictures, "bytes": 784 * num_pictures}
+        if given is not None:
+            own = {"task_given": given, "per_task_given": [given] * (task + 1), "task_right": None if is_told else 0.5}
+            untold = {"seen": None, "new": None, "first": None, "per_task": [None] * (task + 1)} if is_told else {}
+            events[-1]["accuracy"] |= own | untold
     if num_tasks == len(task_sizes):
         events.append({"event": "end", "time": 1.0e9 + 60})
     (folder / "record.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))

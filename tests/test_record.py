@@ -14,6 +14,9 @@ TASK = TaskEvent(
     new=math.nan,
     first=0.25,
     per_task=(0.25, math.nan),
+    given=0.75,
+    given_per_task=(0.5, math.nan),
+    task_right=0.625,
     learn_seconds=2,
     evaluate_seconds=1,
     capacity_used=0.1,
@@ -43,7 +46,8 @@ def test_every_kind_of_event_comes_back_as_it_was_written(tmp_path: Path) -> Non
 
 def test_a_task_has_its_parts_and_null_for_what_is_no_number() -> None:
     line = TASK.as_json()
-    assert line["accuracy"] == {"seen": 0.5, "new": None, "first": 0.25, "per_task": [0.25, None]}
+    told = {"task_given": 0.75, "per_task_given": [0.5, None], "task_right": 0.625}
+    assert line["accuracy"] == {"seen": 0.5, "new": None, "first": 0.25, "per_task": [0.25, None], **told}
     assert line["capacity"] == {"used": 0.1, "claimed": 10, "free": 90}
     assert line["seconds"] == {"learn": 2.0, "evaluate": 1.0}
     assert TASK.seconds == 3

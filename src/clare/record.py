@@ -78,6 +78,7 @@ class StartEvent(Event):
     task_sizes: tuple[Count, ...] = recorded("task_sizes", "how many classes each task has")
     num_coordinates: Count | None = maybe("num_coordinates", "coordinates of the adapter, which tasks claim")
     backbone_hash: str | None = maybe("backbone_hash", "digest of the backbone's weights")
+    is_told_task: bool = recorded("told_task", "whether each test image comes with its task", default=False)
     num_skipped: Count = recorded("num_skipped_images", "images that could not be read and were left out", default=0)
 
     @model_validator(mode="after")
@@ -109,6 +110,16 @@ class TaskEvent(Event):
     new: Number = recorded("accuracy.new", "accuracy on the newest task's classes")
     first: Number = recorded("accuracy.first", "accuracy on the first task's classes")
     per_task: tuple[Number, ...] = recorded("accuracy.per_task", "accuracy on each task so far: a row of the matrix R")
+    given: Share | None = maybe(
+        "accuracy.task_given",
+        "accuracy over all classes seen so far, each image set against the classes of its task alone",
+    )
+    given_per_task: tuple[Number, ...] | None = maybe("accuracy.per_task_given", "the same on each task so far")
+    task_right: Share | None = maybe(
+        "accuracy.task_right",
+        "share of the images whose task is inferred rightly: that of the predicted class, unless the method infers it "
+        "otherwise",
+    )
     capacity_used: Share | None = maybe("capacity.used", "share of the coordinates that tasks have claimed")
     num_claimed: Count | None = maybe("capacity.claimed", "coordinates that this task claimed")
     num_free: Count | None = maybe("capacity.free", "coordinates that no task has claimed")
@@ -118,14 +129,17 @@ class TaskEvent(Event):
     peak_memory: Count | None = maybe(
         "memory.peak", "the most bytes taken: by tensors on a GPU during the task, or by the process so far"
     )
-    num_stored: Count | None = maybe("parameters.stored", "numbers kept beside the backbone, masks aside")
+    num_stored: Count | None = maybe("parameters.stored", "numbers kept beside the backbone, masks and pictures aside")
+    num_pictures: Count | None = maybe("pictures.kept", "training pictures that the method keeps of the tasks so far")
+    picture_bytes: Count | None = maybe("pictures.bytes", "bytes of their pixels")
     passes_per_image: Count | None = maybe("parameters.passes_per_image", "passes through the backbone for one image")
 
     @model_validator(mode="after")
     def _check_row(self) -> "TaskEvent":
         """Refuse a row of the accuracy matrix that is not of this task."""
-        if len(self.per_task) != self.task + 1:
-            raise ValueError(f"{len(self.per_task)} accuracies after task {self.task}")
+        for row in (self.per_task, self.given_per_task):
+            if row is not None and len(row) != self.task + 1:
+                raise ValueError(f"{len(row)} accuracies after task {self.task}")
         return self
 
     @property

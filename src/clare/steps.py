@@ -125,6 +125,37 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
+class Pictures:
+    """Raw pixels that a method keeps of images of these heights and widths, side by side."""
+
+    pixels: Tensor
+    sizes: Tensor
+    channels: int
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Kept pictures that a phase trains on beside the task's images, augmented like these."""
+
+    pictures: Pictures
+    labels: Tensor
+    """What the loss is given as the label of each; those of the task's images count within the task, as ever."""
+    pools: tuple[Tensor, ...] = ()
+    """Places of pictures of which one is drawn beside every image, a further one for each pool: the loss gets inputs of
+    shape (B, 1 + pools, C, S, S) and labels of shape (B, 1 + pools). Without any, all are mixed among the images."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What a step makes of its gradient beside those of further losses, after ranks are added up, before clipping."""
+
+    name: str
+    losses: tuple[Loss, ...]
+    apply: Callable[[Tensor, Tensor], Tensor]
+    """(gradient (N,), gradients of the further losses (G, N), over all groups together) -> gradient (N,)"""
+
+
+@dataclass(frozen=True)
 class Phase:
     """Gradient training of some groups for some epochs; data is the task's images unless a source is given."""
 
@@ -139,6 +170,8 @@ class Phase:
     """Largest norm of the gradient over all groups together; larger ones are shortened."""
     averages: tuple[Average, ...] = ()
     agreement: Agreement | None = None
+    replay: Replay | None = None
+    correction: Correction | None = None
     couples: bool = False
     """Whether the loss sets samples of a batch beside each other, so that it must know which of them are padding."""
 
@@ -167,6 +200,21 @@ class Collect:
     """images or features -> one row per image"""
     of: Literal["features", "images"] = "images"
     view: Literal["train", "test"] = "test"
+    pictures: Pictures | None = None
+    """Kept pictures to look at in place of the task's images; labels are then their places."""
+
+
+@dataclass(frozen=True)
+class Take:
+    """Raw pixels of some of the task's training images, for a method that keeps pictures.
+
+    `pixels` of all side by side, `sizes` and `labels` come back in the order in which they were chosen, and of how many
+    images they were chosen, as `count`.
+    """
+
+    name: str
+    choose: Callable[[Tensor], Tensor]
+    """labels of all images -> places of those to take"""
 
 
 @dataclass(frozen=True)
@@ -186,7 +234,7 @@ class Notice:
 
 NUM_ROWS = 512
 """Collected features of which a statistic sees so many at a time, as in a sweep."""
-Step = Phase | Pass | Collect | Solve | Notice
+Step = Phase | Pass | Collect | Take | Solve | Notice
 Result = dict[str, Tensor]
 Learning = Generator[Step, Result, None]
 Choosing = Generator[Step, Result, Tensor]
@@ -219,7 +267,8 @@ def answered(steps: Learning, collected: Result) -> Learning:
             step = next_step(steps, result)
         except StopIteration:
             return
-        if isinstance(step, Pass | Collect) and step.of == "features" and step.view == "test":
+        is_kept = isinstance(step, Collect) and step.pictures is not None
+        if isinstance(step, Pass | Collect) and (step.of, step.view) == ("features", "test") and not is_kept:
             result = found_in(step, collected["values"], collected["labels"])
         else:
             result = yield step

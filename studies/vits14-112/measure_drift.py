@@ -74,7 +74,7 @@ def renewed_accuracy(scene: Scene, values: Tensor) -> list[float]:
     for task in stream.tasks:
         teach_quickly(scene.context, method, task.classes, task.train)
     last = len(stream.tasks) - 1
-    predicted, target, _ = evaluate(scene.context, method, stream, last)
+    predicted, target, *_ = evaluate(scene.context, method, stream, last)
     found = accuracies(predicted, target, stream.task_of_class, last)
     return [round(value, 4) for value in (found["seen"], *found["per_task"])]
 

@@ -93,6 +93,7 @@ def test_methods_are_listed_by_family() -> None:
         start = lines.index(family) + 1
         assert [line.split()[0] for line in lines[start : start + len(kinds)]] == [kind["name"] for kind in kinds]
     assert "simplecil" in [kind["name"] for kind in found["references"]]
+    assert all(kind["summary"].endswith("(keeps 2000 pictures)") for kind in found["replay"])
     assert "clare" in [kind["name"] for kind in found["adapters"]]
 
 

@@ -13,15 +13,18 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context, Silence
-from clare.engine.evaluate import accuracies, count_parameters, evaluate
+from clare.engine.evaluate import Answers, accuracies, count_parameters, evaluate, measured
 from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
 from clare.engine.passes import predict_logits
 from clare.engine.run import run_experiment
 from clare.files import read_tensors
+from clare.methods.protocols import InfersTask, IsToldTask
 from clare.methods.simplecil import SimpleCil, SimpleCilSettings
 from clare.presets.load import make_experiment
 from clare.report.record import read_run
+
+NO_PICTURES = {"num_pictures": 0, "picture_bytes": 0}
 
 
 def test_accuracies_by_hand() -> None:
@@ -95,7 +98,7 @@ def test_predictions_come_in_the_order_of_the_images(
         first = stream.num_seen(task.index) - len(task.classes)
         images[task.train.indices] = (task.train.labels + first + 3)[:, None].to(torch.uint8)
         learn_task(run, method, task, Journal())
-        predicted, target, _ = evaluate(run, method, stream, task.index)
+        predicted, target, *_ = evaluate(run, method, stream, task.index)
         is_seen = labels < stream.num_seen(task.index)
         assert target.tolist() == labels[is_seen].tolist()
         assert predicted.tolist() == shown[is_seen].tolist()
@@ -106,9 +109,9 @@ def test_predictions_come_in_the_order_of_the_images(
 
 def test_stored_numbers_are_counted_without_the_backbone(tiny_backbone: Callable[..., Backbone]) -> None:
     method = SimpleCil(tiny_backbone(), SimpleCilSettings(), 0)
-    assert count_parameters(method) == {"num_stored": 0, "passes_per_image": 1}
+    assert count_parameters(method) == {"num_stored": 0, "passes_per_image": 1, **NO_PICTURES}
     method.head.append(torch.ones(2, 24))
-    assert count_parameters(method) == {"num_stored": 48, "passes_per_image": 1}
+    assert count_parameters(method) == {"num_stored": 48, "passes_per_image": 1, **NO_PICTURES}
 
 
 def test_the_record_agrees_with_the_predictions(tiny_preset: Path, tmp_path: Path) -> None:
@@ -124,3 +127,55 @@ def test_the_record_agrees_with_the_predictions(tiny_preset: Path, tmp_path: Pat
         per_task = [float(correct[tensors["target"] // 2 == index].mean()) for index in range(task.task + 1)]
         assert per_task == pytest.approx(list(task.per_task))
         assert (task.new, task.first) == (task.per_task[-1], task.per_task[0])
+        assert task.given is not None
+        assert task.task_right is not None
+        assert task.seen <= min(task.given, task.task_right)
+        right = float((tensors["predicted"] // 2 == tensors["target"] // 2).double().mean())
+        assert task.task_right == pytest.approx(right)
+
+
+class Sure(ByBrightness, InfersTask):
+    """Takes every image to be of the second task, whatever class it names."""
+
+    def inferred_tasks(self, features: Tensor) -> Tensor:
+        return torch.ones(len(features), dtype=torch.long)
+
+
+class Told(ByBrightness, IsToldTask):
+    """Must be told the task."""
+
+
+def answers_of(kind: type[SimpleCil], run: Context, stream: Stream, backbone: Backbone) -> tuple[SimpleCil, Answers]:
+    """Teach a method that answers with an image's brightness, on images of which some look like other classes."""
+    method = kind(backbone, SimpleCilSettings(), 0)
+    images = stream.test.store.flat.view(-1, 28 * 28)
+    # Half of the images of class 0 look like class 1, of the same task, and half of class 2 like class 0.
+    shown = stream.test.labels.clone()
+    shown[:3], shown[12:15] = 1, 0
+    images[stream.test.indices] = (shown + 3)[:, None].to(torch.uint8)
+    for task in stream.tasks[:2]:
+        images[task.train.indices] = (task.train.labels + 2 * task.index + 3)[:, None].to(torch.uint8)
+        learn_task(run, method, task, Journal())
+    return method, evaluate(run, method, stream, 1)
+
+
+@pytest.mark.parametrize(("kind", "task_right"), [(ByBrightness, 21 / 24), (Sure, 1 / 2), (Told, None)])
+def test_figures_with_the_task_given_by_hand(
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+    context: Callable[..., Context],
+    kind: type[SimpleCil],
+    task_right: float | None,
+) -> None:
+    stream = tiny_stream()
+    method, answers = answers_of(kind, context(eval_batch_size=5), stream, tiny_backbone())
+    found = measured(method, answers, stream.task_of_class, 1)
+    # The first of equal scores is taken, so with its task given an image of class 2 is right whatever it looks like.
+    assert (found["given"], found["given_per_task"]) == (21 / 24, [9 / 12, 1.0])
+    assert found.get("task_right") == task_right
+    if kind is Told:
+        assert np.isnan([found["seen"], found["new"], found["first"], *found["per_task"]]).all()
+        assert torch.equal(answers.predicted, answers.given)
+    else:
+        assert (found["seen"], found["per_task"]) == (18 / 24, [9 / 12, 9 / 12])
+    assert torch.equal(stream.task_of_class[answers.given], stream.task_of_class[answers.target])

@@ -134,7 +134,7 @@ def test_evaluation_computes_what_stays_the_same_once(
     for task in stream.tasks:
         learn_task(run, method, task, Journal())
         method.num_looked_at = 0
-        predicted, target, _ = evaluate(run, method, stream, task.index, kept)
+        predicted, target, *_ = evaluate(run, method, stream, task.index, kept)
         # The new classes' images alone, in batches of 5 that are padded at the end.
         assert method.num_looked_at in range(12, 16)
         seen = stream.test.select((stream.test.labels < stream.num_seen(task.index)).nonzero().squeeze(1))

@@ -132,7 +132,7 @@ def test_features_are_bare_then_tuned_and_rows_their_class_means(
         assert not torch.allclose(features[:, :24], features[:, 24:], atol=1e-3)
         means += [features[labels == label].mean(0) for label in range(2)]
     torch.testing.assert_close(method.head.rows.detach(), torch.stack(means), rtol=1e-5, atol=1e-6)
-    predicted, target, _ = evaluate(run, method, stream, 2)
+    predicted, target, *_ = evaluate(run, method, stream, 2)
     assert torch.equal(predicted, target)
     assert passes_per_image(method) == 2
     assert capacity_of(method) is None
@@ -161,7 +161,7 @@ def test_an_image_is_looked_at_once_for_all_evaluations(
     for task in stream.tasks:
         learn_tasks(run, method, [task])
         method.features = counted  # type: ignore[method-assign]
-        with_kept, _, _ = evaluate(run, method, stream, task.index, kept)
+        with_kept, *_ = evaluate(run, method, stream, task.index, kept)
         method.features = features  # type: ignore[method-assign]
         assert torch.equal(with_kept, evaluate(run, method, stream, task.index)[0])
         assert method.features_version == 0
@@ -199,7 +199,7 @@ def test_aligned_rows_of_both_forms(tiny_backbone: MakeBackbone, tiny_stream: Ma
         method = make_aper(tiny_backbone(), head=head)
         learn_tasks(context(), method, stream.tasks)
         assert method.head.means.shape == (6, 48)
-        predicted, target, _ = evaluate(context(), method, stream, 2)
+        predicted, target, *_ = evaluate(context(), method, stream, 2)
         assert float((predicted == target).float().mean()) > 0.9
 
 

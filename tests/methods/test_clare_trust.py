@@ -51,7 +51,7 @@ def mislabelled(task: Task) -> Task:
 
 def accuracy_without(context: Context, method: Clare, stream: Stream, index: int) -> float:
     """Return the accuracy over all classes but those of one task."""
-    predicted, target, _ = evaluate(context, method, stream, len(stream.tasks) - 1)
+    predicted, target, *_ = evaluate(context, method, stream, len(stream.tasks) - 1)
     others = (target < 4 * index) | (target >= 4 * index + 4)
     return float((predicted == target)[others].float().mean())
 

@@ -46,7 +46,7 @@ def test_the_backbone_stays_and_old_rows_stay_unless_they_are_aligned(
         logits = method(run.transforms.test(canvas))[:, len(rows) :]
         assert torch.equal(logits.argmax(1), labels - len(rows))
     if kind != "trained":
-        predicted, target, _ = evaluate(run, method, stream, 2)
+        predicted, target, *_ = evaluate(run, method, stream, 2)
         assert torch.equal(predicted, target)
     assert {name: bits(tensor) for name, tensor in method.backbone.state_dict().items()} == backbone
     assert capacity_of(method) is None

@@ -141,7 +141,7 @@ def test_rows_are_the_closed_form_over_all_tasks(
             expected = closed_form(method, run, stream.tasks[: task.index + 1], 5.0)
         close(method.head.rows.detach().double(), expected, tolerance)
         assert method.head.rows.dtype == torch.float32
-    predicted, target, _ = evaluate(run, method, stream, 2)
+    predicted, target, *_ = evaluate(run, method, stream, 2)
     assert torch.equal(predicted, target)
     assert passes_per_image(method) == 1
 

@@ -39,6 +39,10 @@ def test_every_figure_by_hand() -> None:
         "forgetting": pytest.approx(0.3),
         "backward_transfer": pytest.approx(-0.3),
         "new_task_accuracy": 0.8,
+        "average_given": None,
+        "final_given": None,
+        "forgetting_given": None,
+        "task_right": None,
         "accuracy_matrix": [[0.9, None], [0.6, 0.7]],
         "capacity_used": 0.0975,
         "seconds": 5.0,
@@ -68,3 +72,28 @@ def test_what_is_not_a_number_becomes_none() -> None:
     summary = summarise(Run(after([float("nan"), float("nan")])))
     assert summary["average_accuracy"] is None
     assert summary["accuracy_matrix"] == [[None]]
+
+
+def test_figures_with_the_task_given_stand_beside_the_others() -> None:
+    plain = after([0.5, 0.5], [0.4, 0.3, 0.5])
+    rows = [(0.9, (0.9,)), (0.8, (0.7, 0.9))]
+    tasks = [
+        task.model_copy(update={"given": given, "given_per_task": per_task, "task_right": 0.6})
+        for task, (given, per_task) in zip(plain, rows, strict=True)
+    ]
+    summary = summarise(Run(tasks))
+    figures = (summary["average_given"], summary["final_given"], summary["forgetting_given"], summary["task_right"])
+    assert figures == pytest.approx((0.85, 0.8, 0.2, 0.6))
+    assert summary["final_accuracy"] == 0.4
+    assert summarise(Run([plain[0], tasks[1]]))["average_given"] is None
+
+
+def test_a_run_that_is_told_the_task_has_no_class_incremental_figures() -> None:
+    nothing = float("nan")
+    tasks = [
+        task.model_copy(update={"given": 0.9, "given_per_task": (0.9,) * (place + 1)})
+        for place, task in enumerate(after([nothing] * 2, [nothing] * 3))
+    ]
+    summary = summarise(Run(tasks))
+    assert summary["final_accuracy"] is summary["forgetting"] is summary["new_task_accuracy"] is None
+    assert (summary["final_given"], summary["forgetting_given"]) == (0.9, 0.0)

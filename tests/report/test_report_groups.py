@@ -1,5 +1,6 @@
 """Seeds as one, ranks at equal heads, and the difference to the reference."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,20 @@ from fake_runs import write_page, write_run
 import clare
 from clare.metrics.summary import summarise
 from clare.report.groups import Spread, compare, group_runs, rank, spread
+from clare.report.latex import to_latex
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.standings import (
     COSTS,
     DEFINITIONS,
     Failure,
+    comparison_sheet,
     part_of,
     spread_percent,
     standing_sheets,
+    task_sheets,
     to_page,
 )
-from clare.report.tables import count
+from clare.report.tables import count, task_sheet
 from clare.report.write import write_report
 
 ORDERS = ["abcdef", "fedcba", "bcdefa"]
@@ -81,7 +85,8 @@ def test_runs_that_differ_in_their_seed_alone_are_one(runs: list[RunRecord]) -> 
     finals = [summarise(run)["final_accuracy"] for run in runs if run.method == "clare"]
     assert groups[0].figures["final_accuracy"].mean == pytest.approx(np.mean(finals))  # type: ignore[arg-type]
     assert groups[0].figures["final_accuracy"].deviation == pytest.approx(np.std(finals, ddof=1))  # type: ignore[arg-type]
-    assert groups[0].costs == {"num_trained": 1200, "num_stored": 3600, "passes_per_image": 2}
+    pictures = {"num_pictures": None, "picture_bytes": None}
+    assert groups[0].costs == {"num_trained": 1200, "num_stored": 3600, "passes_per_image": 2, **pictures}
     assert groups[0].seconds == 33.0
 
 
@@ -249,3 +254,50 @@ def test_there_is_one_call_of_the_bootstrap() -> None:
     sources = [*(root / "src").rglob("*.py"), *(root / "studies").rglob("*.py"), *(root / "scripts").rglob("*.py")]
     calling = {path.name for path in sources if "paired_intervals(" in path.read_text(encoding="utf-8")}
     assert calling == {"bootstrap.py", "groups.py"}
+
+
+def test_who_is_told_the_task_stands_in_the_table_with_the_task_given_only(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "clare", given=0.8)
+    write_run(tmp_path / "b", "masks", given=0.95, is_told=True)
+    write_run(tmp_path / "c", "joint", task_sizes=(6,), given=0.99)
+    write_run(tmp_path / "d", "ease")
+    runs = find_runs([tmp_path])
+    ranking = rank(runs)
+    (sheet,), (given,) = standing_sheets(ranking), task_sheets(ranking)
+    assert [row[0] for row in sheet.rows] == ["clare", "ease", "joint (bound)"]
+    assert given.header == ("Method", "Head", "Average", "Final", "Forgetting", "Task right")
+    assert given.rows == (
+        ("masks", "-", "95.0", "95.0", "0.0", "-"),
+        ("clare", "-", "80.0", "80.0", "0.0", "50.0"),
+    )
+    assert [each.note for each in compare(runs)] == ["reference", "told the task", "different stream", ""]
+    page = write_report(runs, tmp_path / "out", "Tasks", ranking)
+    assert "With the task given, in percent" in page.with_name("comparison.md").read_text()
+    assert page.read_text().count("With the task given, in percent") == 1
+    summary = json.loads(page.with_name("summary.json").read_text())
+    assert (summary["masks"]["final_given"], summary["masks"]["final_accuracy"]) == (0.95, None)
+    assert (summary["masks"]["is_told_task"], summary["clare"]["task_right"]) == (True, 0.5)
+    assert "masks" not in to_latex(runs)
+    told = rank([run for run in runs if run.method == "masks"])
+    assert not standing_sheets(told)
+    assert len(task_sheets(told)) == 1
+    write_report([run for run in runs if run.method == "masks"], tmp_path / "alone", "Told", told)
+    assert not task_sheets(rank([run for run in runs if run.method == "ease"]))
+
+
+def test_kept_pictures_stand_beside_the_name_wherever_a_method_stands(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "clare", given=0.8)
+    write_run(tmp_path / "b", "er", given=0.9, num_pictures=2000)
+    runs = find_runs([tmp_path])
+    ranking = rank(runs)
+    said = "er (keeps 2,000 pictures, 1.6 MB)"
+    for sheet in (*standing_sheets(ranking), *task_sheets(ranking), comparison_sheet(compare(runs))):
+        assert {row[0] for row in sheet.rows} == {"clare", said}
+    assert said in to_latex(runs)
+    assert task_sheet(runs[1]).title == "er (keeps 2,000 pictures, 1.6 MB), in percent"
+    page = write_report(runs, tmp_path / "out", "Pictures", ranking)
+    assert said in page.read_text()
+    assert said in page.with_name("comparison.md").read_text()
+    summary = json.loads(page.with_name("summary.json").read_text())
+    assert (summary["er"]["num_pictures"], summary["er"]["picture_bytes"]) == (2000, 784 * 2000)
+    assert summary["clare"]["num_pictures"] is None

@@ -107,9 +107,9 @@ def test_the_task_table_shows_each_task(runs: list[RunRecord]) -> None:
     sheet = task_sheet(runs[1])
     first = runs[1].tasks[0]
     accuracy = f"{100 * first.seen:.1f}"
-    assert sheet.rows[0] == ("1", "2", accuracy, accuracy, accuracy, "5.0", "11.0 s")
+    assert sheet.rows[0] == ("1", "2", accuracy, accuracy, accuracy, "-", "-", "5.0", "11.0 s")
     assert len(sheet.rows) == 3
-    assert task_sheet(runs[0]).rows[0][5] == "-"
+    assert task_sheet(runs[0]).rows[0][7] == "-"
     assert "2 of 3 tasks" in task_sheet(runs[2]).title
     assert accuracy in shown(to_rich(task_sheet(runs[1])))
 

@@ -74,7 +74,9 @@ def told(folder: Path) -> list[tuple[str, int, dict[str, float]]]:
                 points.append(("epoch", num_epochs, {f"loss/{event['phase']}": pytest.approx(loss)}))
         elif event["event"] == "task":
             rows.append(event["accuracy"]["per_task"])
-            values = {f"task/{key}": event["accuracy"][key] for key in ("seen", "new", "first")}
+            values = {
+                f"task/{key}": event["accuracy"][key] for key in ("seen", "new", "first", "task_given", "task_right")
+            }
             values["task/forgetting"] = forgetting(matrix_from_rows(rows))
             values |= {"task/capacity_used": event["capacity"]["used"], "task/stored": event["parameters"]["stored"]}
             points.append(("task", event["task"] + 1, values))

@@ -1,14 +1,17 @@
 """Methods that each break a promise, for the tests of the contract itself."""
 
+from collections.abc import Generator
+
 import torch
 from pydantic import ConfigDict, Field, field_validator
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
 from clare.methods.base import MethodSettings
+from clare.methods.er import ExperienceReplay
 from clare.methods.finetune import FineTune
 from clare.methods.simplecil import SimpleCil
-from clare.steps import Group, Learning, Notice, Phase, Sgd, TaskInfo
+from clare.steps import Group, Learning, Notice, Phase, Result, Sgd, Step, TaskInfo
 
 
 class Confused(SimpleCil):
@@ -81,6 +84,17 @@ class Idle(FineTune):
         closed = torch.zeros_like(self.adapter.values, dtype=torch.bool)
         yield Phase("nothing", 1, [Group(self.adapter.values, mask=closed)], self.loss, Sgd(0.1), 8)
         yield from self.head.finish(len(task.classes))
+
+
+class Mislabelling(ExperienceReplay):
+    """Keeps pictures under another class than their own."""
+
+    name = "mislabelling"
+
+    def remember(self, task: TaskInfo) -> Generator[Step, Result, Tensor]:
+        stays = yield from super().remember(task)
+        self.memory.labels[: len(self.memory)] += 1
+        return stays
 
 
 class Blind(SimpleCil):

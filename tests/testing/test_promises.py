@@ -30,6 +30,7 @@ FILE = Path(__file__).with_name("broken_methods.py")
             "'train' changes head.rows, which is in none",
         ),
         ("Idle", promises.a_phase_changes_nothing_but_its_groups, "the phase 'nothing' trains nothing"),
+        ("Mislabelling", promises.only_the_task_at_hand_is_seen, "after task 1 a kept picture is none of its class"),
         ("Blind", promises.only_the_task_at_hand_is_seen, "task 1 leaves 24 of its images unseen"),
         (
             "Irreversible",

@@ -53,7 +53,7 @@ def teach(experiment: Experiment, ranks: Ranks) -> Taught:
     results = []
     for task in stream.tasks:
         learn_task(context, method, task, Journal())
-        predicted, target, _ = evaluate(context, method, stream, task.index)
+        predicted, target, *_ = evaluate(context, method, stream, task.index)
         results.append(accuracies(predicted, target, stream.task_of_class, task.index))
     return Taught(method, results, predict_logits(context, method, stream.test))
 

@@ -16,8 +16,10 @@ from clare.data.transforms import Transforms, TransformSettings
 from clare.engine.context import Context, Silence
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
+from clare.errors import ModelError
 from clare.methods import METHODS
 from clare.methods.base import HeadOnlySettings, Method, prepare
+from clare.methods.protocols import KeepsPictures
 from clare.presets.load import find_backbone
 from clare.settings import build_settings
 
@@ -57,6 +59,11 @@ def new_parts(
     device: str,
 ) -> Parts:
     """Make the parts of a classifier that knows nothing yet."""
+    if issubclass(kind, KeepsPictures):
+        raise ModelError(
+            f"the method '{kind.name}' learns from pictures that it keeps, and a model of your own never carries any; "
+            "run it over a stream with `clare train`, or choose another method"
+        )
     frozen = frozen_backbone(backbone)
     if not isinstance(settings, HeadOnlySettings):
         settings = default_settings(frozen, METHODS.name_of(kind), settings or {})

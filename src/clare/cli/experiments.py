@@ -166,7 +166,7 @@ def show(
     from clare.report.groups import rank
     from clare.report.latex import to_latex
     from clare.report.record import find_runs
-    from clare.report.standings import comparison_table, print_standings
+    from clare.report.standings import comparison_table, print_standings, task_sheets
     from clare.report.tables import task_sheet, to_rich
 
     found = find_runs(runs)
@@ -180,6 +180,8 @@ def show(
     # Methods with several seeds are shown as one too.
     if any(len(each.group.runs) > 1 for standings in ranking.values() for each in standings):
         print_standings(console, ranking, [])
+    elif len(found) > 1:
+        console.print(*map(to_rich, task_sheets(ranking)))
 
 
 def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")]) -> None:

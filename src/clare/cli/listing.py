@@ -32,7 +32,7 @@ Leaf = tuple[str, FieldInfo, Any, str]
 """Key, field, default and description of a setting."""
 BOUNDS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
 """Signs of bounds, and where they are kept."""
-FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections")
+FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections", "regularisation", "replay")
 
 
 def list_presets(console: Console) -> None:
@@ -121,7 +121,9 @@ def index_method(kind: "type[Method]") -> IndexedMethod:
         {"key": key, "default": str(default), "allowed": allowed_values(field), "description": words}
         for key, field, default, words in leaves(kind.settings_type, "method.")
     ]
-    return {"name": kind.name, "family": kind.family, "summary": kind.summary, "settings": settings}
+    allowed = next((each["default"] for each in settings if each["key"] == "method.memory.pictures"), "")
+    mark = f" (keeps {allowed} pictures)" if allowed else ""
+    return {"name": kind.name, "family": kind.family, "summary": f"{kind.summary}{mark}", "settings": settings}
 
 
 def leaves(kind: type[Settings], prefix: str) -> Iterator[Leaf]:

@@ -10,11 +10,12 @@ from clare.data.store import LabelledImages
 from clare.engine.context import Context
 from clare.engine.journal import Journal
 from clare.engine.passes import run_sweep
+from clare.engine.replay import take_pictures
 from clare.engine.train import PhaseRun, Place, load_parameters
 from clare.errors import ModelError
 from clare.methods.base import Method
 from clare.seeds import derive_seed
-from clare.steps import Collect, Learning, Notice, Pass, Phase, Result, Solve, Step, next_step
+from clare.steps import Collect, Learning, Notice, Pass, Phase, Result, Solve, Step, Take, next_step
 
 Perform = Callable[[Step, Place], Result]
 """Does a step's work and returns what the generator is sent for it."""
@@ -62,20 +63,22 @@ class Driver:
                 else:
                     load_parameters(step, done)
                 return {}
-            case Pass() | Collect() | Solve():
+            case Pass() | Collect() | Take() | Solve():
                 if done is None:
                     self.context.listener.step(step.name, 1)
                     if isinstance(step, Solve):
                         solved = step.function()
                         # Ranks may round differently; what the first one found counts.
                         done = {name: ranks.broadcast_(solved[name].contiguous()) for name in sorted(solved)}
+                    elif isinstance(step, Take):
+                        done = take_pictures(step, self.method, self.images)
                     else:
                         done = run_sweep(self.context, self.method, step, self.images, place)
                     self.journal.finish(place.step, done)
                 return {name: tensor.to(ranks.device) for name, tensor in done.items()}
         raise ModelError(
-            f"{self.method.name} asks for {step!r}, which is no step; yield a Phase, Pass, Collect, Solve or Notice of "
-            "clare.steps"
+            f"{self.method.name} asks for {step!r}, which is no step; yield a Phase, Pass, Collect, Take, Solve or "
+            "Notice of clare.steps"
         )
 
     def _train(self, phase: Phase, place: Place) -> None:

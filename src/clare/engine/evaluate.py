@@ -1,29 +1,60 @@
 """One evaluation after each task: every figure from one sweep over the test images."""
 
+import math
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from clare.data.stream import Stream
 from clare.engine.context import Context
-from clare.engine.passes import FeatureCache, predict_logits
+from clare.engine.passes import FeatureCache, predict
 from clare.methods.base import Method, passes_per_image
+from clare.methods.protocols import is_told_task, num_kept
 from clare.methods.state import learnt_tensors
 
 
-def evaluate(
-    context: Context, method: Method, stream: Stream, task: int, kept: FeatureCache | None = None
-) -> tuple[Tensor, Tensor, float]:
-    """Return predicted and true classes of all test images of the seen classes, and the seconds it took."""
+class Answers(NamedTuple):
+    """What a method says of the test images of all seen classes, and what is right."""
+
+    predicted: Tensor
+    target: Tensor
+    given: Tensor
+    """The best class of the image's own task."""
+    tasks: Tensor
+    """The task that the image is taken to be of."""
+    seconds: float
+
+
+def evaluate(context: Context, method: Method, stream: Stream, task: int, kept: FeatureCache | None = None) -> Answers:
+    """Return what a method answers on all test images of the seen classes, and the seconds it took."""
     started = time.perf_counter()
     context.listener.step("evaluate", 1)
-    seen = (stream.test.labels.cpu() < stream.num_seen(task)).nonzero().squeeze(1)
+    num_seen = stream.num_seen(task)
+    seen = (stream.test.labels.cpu() < num_seen).nonzero().squeeze(1)
     images = stream.test.select(seen)
     fixed = (kept or FeatureCache()).of(context, method, stream.test, seen)
-    predicted = predict_logits(context, method, images, fixed).argmax(1)
-    return predicted, images.labels.cpu(), time.perf_counter() - started
+    found, target = predict(context, method, images, fixed), images.labels.cpu()
+    logits, task_of_class = found[:, :num_seen], stream.task_of_class
+    is_other = task_of_class[:num_seen] != task_of_class[target][:, None]
+    given = logits.masked_fill(is_other, -math.inf).argmax(1)
+    predicted = given if is_told_task(method) else logits.argmax(1)
+    tasks = found[:, num_seen].long() if found.shape[1] > num_seen else task_of_class[predicted]
+    return Answers(predicted, target, given, tasks, time.perf_counter() - started)
+
+
+def measured(method: Method, answers: Answers, task_of_class: Tensor, task: int) -> dict[str, Any]:
+    """Return all accuracies after a task; of a method that is told the task, those with the task given alone."""
+    plain, given = (
+        accuracies(found, answers.target, task_of_class, task) for found in (answers.predicted, answers.given)
+    )
+    task_right = float((answers.tasks == task_of_class[answers.target]).double().mean())
+    with_task = {"given": given["seen"], "given_per_task": given["per_task"]}
+    if is_told_task(method):
+        nothing = dict.fromkeys(("seen", "new", "first"), math.nan)
+        return {**nothing, "per_task": [math.nan] * (task + 1), **with_task}
+    return {**plain, **with_task, "task_right": task_right}
 
 
 def accuracies(predicted: Tensor, target: Tensor, task_of_class: Tensor, task: int) -> dict[str, Any]:
@@ -35,6 +66,8 @@ def accuracies(predicted: Tensor, target: Tensor, task_of_class: Tensor, task: i
 
 
 def count_parameters(method: Method) -> dict[str, int]:
-    """Return how many numbers the method stores beside the backbone, and how often an image goes through that."""
+    """Return the numbers, and the pictures, that the method stores beside the backbone, and its passes for an image."""
     stored = sum(tensor.numel() for name, tensor in learnt_tensors(method).items() if tensor.dtype != torch.bool)
-    return {"num_stored": stored, "passes_per_image": passes_per_image(method)}
+    num_pictures, num_bytes = num_kept(method)
+    counts = {"num_stored": stored - num_bytes, "passes_per_image": passes_per_image(method)}
+    return {**counts, "num_pictures": num_pictures, "picture_bytes": num_bytes}

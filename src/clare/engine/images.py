@@ -74,7 +74,8 @@ class ImageSource:
 
     def draw(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the images at these positions, transformed, and their labels."""
-        canvas = self.store.batch(self.indices[positions])
+        indices = self.host_indices[positions.cpu()] if self.is_gathered_ahead else self.indices[positions]
+        canvas = self.store.batch(indices)
         return self.transform(Canvas(*(part.to(self.device) for part in canvas)), positions)
 
     def transform(self, canvas: Canvas, positions: Tensor) -> tuple[Tensor, Tensor]:

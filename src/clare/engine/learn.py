@@ -9,6 +9,7 @@ from clare.engine.journal import Journal
 from clare.errors import DataError, ModelError
 from clare.methods.base import Method
 from clare.methods.mistakes import in_one_sentence
+from clare.methods.protocols import KeepsPictures, num_kept
 from clare.methods.state import restore, snapshot_of
 from clare.steps import TaskInfo
 
@@ -18,6 +19,11 @@ def learn_task(
 ) -> None:
     """Teach a method one task; if that fails, the method is what it was before."""
     check_new(method, task.classes)
+    if isinstance(method, KeepsPictures) and method.tasks and not num_kept(method)[0]:
+        raise ModelError(
+            f"{method.name} learns from pictures that it kept of earlier tasks, and these have been left behind, as "
+            "model folders never carry any; learn all tasks in one run of `clare train`"
+        )
     check_images(task)
     before = snapshot_of(method)
     try:

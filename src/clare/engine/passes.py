@@ -8,10 +8,11 @@ from torch import Tensor
 from clare.data.store import LabelledImages
 from clare.engine.context import Context
 from clare.engine.images import Drawn, ImageSource, drawn_batches
+from clare.engine.replay import stored
 from clare.engine.train import Place
 from clare.errors import ModelError
 from clare.methods.base import Method
-from clare.methods.protocols import CachesFeatures, CachesQueries, GrowsFeatures
+from clare.methods.protocols import CachesFeatures, CachesQueries, GrowsFeatures, InfersTask
 from clare.seeds import derive_seed, generator_at
 from clare.steps import Collect, Pass, added_up
 
@@ -24,6 +25,8 @@ def run_sweep(
 ) -> dict[str, Tensor]:
     """Run a step that looks at all images once; all that is random depends on the place alone."""
     method.eval()
+    if isinstance(step, Collect) and step.pictures is not None:
+        images = stored(step.pictures)
     source = ImageSource(context, images, step.view == "train")
     source.begin_epoch(generator_at(context.seed, place.task, place.step, "source"))
     torch.manual_seed(derive_seed(context.seed, place.task, place.step, context.ranks.rank, "pass"))
@@ -80,9 +83,14 @@ def sweep(context: Context, method: Method, source: ImageSource, rows_of: RowsOf
     return context.ranks.sum_(rows[:-1])
 
 
-@torch.no_grad()
 def predict_logits(context: Context, method: Method, images: LabelledImages, known: Tensor | None = None) -> Tensor:
     """Return logits of all images over all classes so far, in their order; `known` are cached features or queries."""
+    return predict(context, method, images, known)[:, : len(method.classes)]
+
+
+@torch.no_grad()
+def predict(context: Context, method: Method, images: LabelledImages, known: Tensor | None = None) -> Tensor:
+    """Return logits of all images and, behind them, the tasks that a method infers by a rule of its own."""
     method.eval()
     if known is not None and not isinstance(method, CachesQueries):
         return _classified(context, method, known)
@@ -92,7 +100,7 @@ def predict_logits(context: Context, method: Method, images: LabelledImages, kno
             features = _features(context, method, inputs)
         else:
             features = context.programs.forward(method, method.features_from, inputs, known[positions])
-        return _logits(context, method, features)
+        return _answers(context, method, features)
 
     return sweep(context, method, ImageSource(context, images, augmented=False), rows_of).cpu()
 
@@ -103,7 +111,7 @@ def _classified(context: Context, method: Method, features: Tensor) -> Tensor:
     context.listener.epoch(0, len(parts))
     logits = []
     for part in parts:
-        logits.append(_logits(context, method, part).float())
+        logits.append(_answers(context, method, part).float())
         context.listener.batch()
     return torch.cat(logits).cpu()
 
@@ -117,6 +125,15 @@ def _features(context: Context, method: Method, images: Tensor) -> Tensor:
             "return one row for each image"
         )
     return features
+
+
+def _answers(context: Context, method: Method, features: Tensor) -> Tensor:
+    """Return the logits of features and, behind them, the tasks that a method infers by a rule of its own."""
+    logits = _logits(context, method, features)
+    if not isinstance(method, InfersTask):
+        return logits
+    with context.ranks.autocast():
+        return torch.cat([logits, method.inferred_tasks(features)[:, None].float()], 1)
 
 
 def _logits(context: Context, method: Method, features: Tensor) -> Tensor:

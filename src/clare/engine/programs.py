@@ -87,4 +87,6 @@ def _kind(phase: Phase) -> Hashable:
     )
     agreement = phase.agreement
     halves = agreement and (agreement.radius, agreement.num_classes, *map(id, agreement.parameters))
-    return (phase.loss.__qualname__, groups, halves)
+    beside = phase.replay and len(phase.replay.pools)
+    correction = phase.correction and (phase.correction.name, len(phase.correction.losses))
+    return (phase.loss.__qualname__, groups, halves, beside, correction)

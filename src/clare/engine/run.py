@@ -18,7 +18,7 @@ from clare.data.stream import Stream, make_stream, merge_tasks
 from clare.data.transforms import Transforms
 from clare.engine.commit import source_commit
 from clare.engine.context import Context, Listener
-from clare.engine.evaluate import accuracies, count_parameters, evaluate
+from clare.engine.evaluate import count_parameters, evaluate, measured
 from clare.engine.folder import RunFolder, working_alone
 from clare.engine.learn import learn_task
 from clare.engine.passes import FeatureCache
@@ -27,7 +27,7 @@ from clare.engine.settings import EngineSettings
 from clare.errors import DivergedError, SettingsError
 from clare.methods.base import METHODS, Method, prepare
 from clare.methods.mistakes import in_one_sentence
-from clare.methods.protocols import LearnsAllAtOnce, capacity_of, diagnosis_of
+from clare.methods.protocols import LearnsAllAtOnce, capacity_of, diagnosis_of, is_told_task
 from clare.methods.state import snapshot_of
 from clare.model.folder import has_whole_model, restored, save_model
 from clare.presets.schema import Experiment
@@ -122,6 +122,7 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
             task_sizes=tuple(len(task.classes) for task in stream.tasks),
             num_coordinates=capacity.num_coordinates if capacity else None,
             backbone_hash=backbone.fingerprint,
+            is_told_task=is_told_task(method),
             num_skipped=num_skipped,
         )
         run.tell(start)
@@ -140,24 +141,24 @@ def _one_task(context: Context, run: RunFolder, method: Method, stream: Stream, 
         run.rewind()
         raise
     learnt = time.perf_counter() - started
-    predicted, target, evaluated = evaluate(context, method, stream, index, kept)
-    run.predictions(index, predicted, target)
+    answers = evaluate(context, method, stream, index, kept)
+    run.predictions(index, answers.predicted, answers.target)
     capacity = capacity_of(method)
-    measured = TaskEvent(
+    event = TaskEvent(
         task=index,
-        **accuracies(predicted, target, stream.task_of_class, index),
+        **measured(method, answers, stream.task_of_class, index),
         capacity_used=1 - capacity.num_free / capacity.num_coordinates if capacity else None,
         num_claimed=capacity.num_claimed if capacity else None,
         num_free=capacity.num_free if capacity else None,
         diagnosis=diagnosis_of(method),
         learn_seconds=round(learnt, 3),
-        evaluate_seconds=round(evaluated, 3),
+        evaluate_seconds=round(answers.seconds, 3),
         peak_memory=peak_memory(context.ranks.device),
         **count_parameters(method),
     )
-    run.tell(measured)
+    run.tell(event)
     run.advance(snapshot_of(method))
-    context.listener.measured(measured)
+    context.listener.measured(event)
 
 
 def environment(ranks: Ranks) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clare.engine.optim import MaskedOptimizer, clip_gradients
 from clare.engine.ranks import Ranks
 from clare.errors import ModelError
-from clare.steps import Agreement, Group, Phase
+from clare.steps import Agreement, Group, Loss, Phase
 
 Half = tuple[Tensor, Tensor]
 """The weight of each sample, and one over the samples of the half on all ranks."""
@@ -69,6 +69,7 @@ class TrainStep:
         self.parameters = [group.parameter for group in self.groups]
         self.optimizer = MaskedOptimizer(self.groups, phase.optimizer)
         self.clip_norm = phase.clip_norm
+        self.correction = phase.correction
         self.halves = Halves(phase.agreement, self.parameters) if phase.agreement else None
         self.total = torch.zeros((), device=self.parameters[0].device)
 
@@ -103,18 +104,31 @@ class TrainStep:
     def _gradients(
         self, inputs: Tensor, labels: Tensor, weights: Tensor, share: float | Tensor
     ) -> tuple[Sequence[Tensor], Tensor]:
-        """Return the gradients over all ranks and the summed loss of this rank's samples."""
+        """Return the gradients over all ranks, corrected and clipped, and the summed loss of this rank's samples."""
+        gradients, summed = self._gradients_of(self.loss, inputs, labels, weights, share)
+        if self.correction is not None:
+            batch = (inputs, labels, weights, share)
+            others = [_flat(self._gradients_of(loss, *batch)[0]) for loss in self.correction.losses]
+            corrected = self.correction.apply(_flat(gradients), torch.stack(others))
+            parts = torch.split(corrected, [gradient.numel() for gradient in gradients])
+            gradients = [part.view_as(gradient) for part, gradient in zip(parts, gradients, strict=True)]
+        if self.clip_norm is not None:
+            gradients = clip_gradients(gradients, self.clip_norm)
+        return gradients, summed
+
+    def _gradients_of(
+        self, loss: Loss, inputs: Tensor, labels: Tensor, weights: Tensor, share: float | Tensor
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return the gradients of one loss over all ranks, and its sum over this rank's samples."""
         with torch.enable_grad():
             with self.ranks.autocast():
                 beside = (weights,) if self.couples else ()
-                losses = self._checked(self.loss(inputs, labels, *beside), len(weights))
+                losses = self._checked(loss(inputs, labels, *beside), len(weights))
             summed = (losses * weights).sum()
             found = torch.autograd.grad(summed * share, self.parameters, allow_unused=True)
             gradients = [self._used(place, gradient) for place, gradient in enumerate(found)]
         for gradient in gradients:
             self.ranks.sum_(gradient)
-        if self.clip_norm is not None:
-            gradients = clip_gradients(gradients, self.clip_norm)
         return gradients, summed.detach()
 
     def _checked(self, losses: object, num_samples: int) -> Tensor:
@@ -161,6 +175,11 @@ class TrainStep:
     def _state(self) -> list[Tensor]:
         """Return all that a step changes."""
         return [*(parameter.data for parameter in self.parameters), *self.optimizer.state.values()]
+
+
+def _flat(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the gradients of all groups as one vector."""
+    return torch.cat([gradient.flatten() for gradient in gradients])
 
 
 def _tensors_of(group: Group) -> list[Tensor]:

@@ -10,6 +10,7 @@ from clare.data.store import LabelledImages
 from clare.engine.context import Context
 from clare.engine.images import ImageSource, drawn_batches
 from clare.engine.optim import rate_at
+from clare.engine.replay import ReplaySource
 from clare.errors import DivergedError
 from clare.methods.base import Method
 from clare.seeds import derive_seed, generator_at
@@ -31,7 +32,11 @@ class PhaseRun:
 
     def __init__(self, context: Context, method: Method, phase: Phase, images: LabelledImages, place: Place) -> None:
         self.context, self.method, self.phase, self.place = context, method, phase, place
-        self.source: Source = phase.data or ImageSource(context, images, augmented=True)
+        self.source: Source = phase.data or (
+            ReplaySource(context, images, phase.replay)
+            if phase.replay
+            else ImageSource(context, images, augmented=True)
+        )
         self.step = context.programs.train_step(method, phase)
         self.losses = torch.zeros(phase.epochs)
 

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from clare.steps import Pictures
+
 FACTORS = tuple(2.0**power for power in range(-4, 5))
 """A logarithmic grid around a preset's value."""
 
@@ -66,6 +68,23 @@ class CachesQueries:
         raise NotImplementedError
 
 
+class InfersTask:
+    """The task of an image is inferred by a rule of the method's own, before or beside its class."""
+
+    def inferred_tasks(self, features: Tensor) -> Tensor:
+        """Return the index of the task that each image is taken to be of, shape (B,)."""
+        raise NotImplementedError
+
+
+class IsToldTask:
+    """Each image must come with its task, so that only figures with the task given are the method's."""
+
+    @property
+    def is_told_task(self) -> bool:
+        """Whether that is so with the settings it has."""
+        return True
+
+
 class PassesSeveralTimes:
     """An image goes through the backbone several times to be seen once."""
 
@@ -104,6 +123,19 @@ class GrowsRoom:
 
 class LearnsAllAtOnce:
     """All classes of a stream are learnt as one task, which no continual learner may do."""
+
+
+class KeepsPictures:
+    """Training pictures of earlier tasks are kept and learnt from again, which model folders never carry."""
+
+    @property
+    def kept(self) -> tuple[Pictures, Tensor]:
+        """The pictures, and the place of each one's class among all."""
+        raise NotImplementedError
+
+    def drop_pictures(self) -> None:
+        """Forget all pictures, after which images are classified as before but no task can follow."""
+        raise NotImplementedError
 
 
 class KeepsRowsAlone:
@@ -169,6 +201,17 @@ class HasTinySettings:
 def tiny_settings(kind: type) -> dict[str, Any]:
     """Return what a method's class asks for in the tiny world."""
     return kind.tiny if issubclass(kind, HasTinySettings) else {}
+
+
+def is_told_task(method: object) -> bool:
+    """Tell whether a method must be told the task of each image."""
+    return isinstance(method, IsToldTask) and method.is_told_task
+
+
+def num_kept(method: object) -> tuple[int, int]:
+    """Return how many pictures a method keeps, and their bytes."""
+    pictures = method.kept[0] if isinstance(method, KeepsPictures) else None
+    return (len(pictures.sizes), pictures.pixels.numel()) if pictures else (0, 0)
 
 
 def capacity_of(method: object) -> Capacity | None:

@@ -21,6 +21,7 @@ from clare.files import parse_tensors, write_bytes, write_json
 from clare.locks import LOCK
 from clare.methods import METHODS
 from clare.methods.base import Method
+from clare.methods.protocols import KeepsPictures
 from clare.methods.state import Snapshot, restore, snapshot_of, structure_of
 from clare.model.checks import RESTORE, checked_history, checked_state
 from clare.registry import how_to_name, is_file_name, shown
@@ -81,9 +82,18 @@ def undated_classes(structure: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def save_model(folder: Path, method: Method, backbone: Backbone, transforms: TransformSettings) -> None:
-    """Write a model without a history so that an interruption leaves the one that was there before."""
+    """Write a model without a history so that an interruption leaves the one that was there before.
+
+    Pictures that the method keeps are left behind: it answers without them.
+    """
+    whole = snapshot_of(method) if isinstance(method, KeepsPictures) else None
+    if isinstance(method, KeepsPictures):
+        method.drop_pictures()
     name = write_state_tensors(folder, snapshot_of(method).tensors)
-    commit(folder, Manifest(make_state(method, backbone, transforms, name), version=1))
+    state = make_state(method, backbone, transforms, name)
+    if whole is not None:
+        restore(method, whole)
+    commit(folder, Manifest(state, version=1))
 
 
 def load_model(

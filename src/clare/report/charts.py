@@ -157,7 +157,7 @@ def _known(run: RunRecord, value: Callable[[TaskEvent], float | None]) -> FloatA
 def accuracy_grids(group: Group) -> dict[int | None, Grid]:
     """The accuracy matrix of each seed, and first, without a seed, their mean as far as all of them go."""
     matrices = {int(run.preset["seed"]): 100 * run_matrix(run) for run in group.counted if run.tasks}
-    if not matrices:
+    if not matrices or group.is_told_task:
         return {}
     shortest = min(map(len, matrices.values()))
     mean = np.mean([matrix[:shortest, :shortest] for matrix in matrices.values()], axis=0)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from clare.identity import identity
 from clare.metrics.bootstrap import STATISTICS, Interval, Pair, Statistic, paired_intervals
 from clare.metrics.summary import summarise
 from clare.report.record import RunRecord
+from clare.report.tables import amount
 
 DEFAULT_REFERENCE = "clare"
-OTHER_STREAM, OTHER_BACKBONE = "different stream", "different backbone"
+OTHER_STREAM, OTHER_BACKBONE, TOLD = "different stream", "different backbone", "told the task"
 """Why a run has no reference."""
+TaskFigure = Literal["average_given", "final_given", "forgetting_given", "task_right"]
+TASK_FIGURES: tuple[TaskFigure, ...] = get_args(TaskFigure)
+"""Figures with the task given, and how often it is inferred rightly."""
 FINAL: tuple[Statistic, ...] = ("final_accuracy",)
 
 
@@ -69,7 +73,12 @@ class Group:
         """Mean and deviation of each figure."""
         return {name: self.spread_of(name) for name in STATISTICS}
 
-    def spread_of(self, name: Statistic | Literal["new_task_accuracy"]) -> Spread:
+    @property
+    def is_told_task(self) -> bool:
+        """Whether test images came with their task, so that only figures with the task given are the method's."""
+        return self.runs[0].start.is_told_task
+
+    def spread_of(self, name: Statistic | TaskFigure | Literal["new_task_accuracy"]) -> Spread:
         """Mean and deviation of one figure."""
         return spread([summarise(run)[name] for run in self.counted])  # type: ignore[literal-required]
 
@@ -81,14 +90,23 @@ class Group:
 
     @property
     def costs(self) -> dict[str, int | None]:
-        """The most numbers that a phase trained, those kept after the last task, and passes that classify an image."""
+        """The most numbers that a phase trained, what is kept after the last task, and passes to classify an image."""
         run = self.counted[0]
         last = run.tasks[-1] if run.tasks else None
         return {
             "num_trained": run.num_trained,
             "num_stored": last.num_stored if last else None,
             "passes_per_image": last.passes_per_image if last else None,
+            "num_pictures": last.num_pictures if last else None,
+            "picture_bytes": last.picture_bytes if last else None,
         }
+
+    @property
+    def kept(self) -> str:
+        """What it keeps of training pictures, in words, and nothing where it keeps none."""
+        costs = self.costs
+        number, size = costs["num_pictures"], costs["picture_bytes"]
+        return f"keeps {number:,} pictures, {amount(size)}" if number else ""
 
     @property
     def peak_memory(self) -> int | None:
@@ -218,6 +236,8 @@ def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[S
         return Standing(group, {}, OTHER_BACKBONE if met else OTHER_STREAM, is_bound)
     if rivals[0] is group:
         return Standing(group, {}, "reference", is_bound, group)
+    if group.is_told_task or rivals[0].is_told_task:
+        return Standing(group, {}, TOLD, is_bound, rivals[0])
     # A difference says something between runs that came to their ends, or equally far.
     pairs = [
         (run, each)

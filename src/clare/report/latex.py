@@ -14,7 +14,7 @@ SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 def to_latex(runs: Sequence[RunRecord]) -> str:
     """One table for each preset: means and standard deviations over seeds in percent, the best in bold."""
     by_preset: dict[str, list[RunRecord]] = {}
-    for run in runs:
+    for run in (run for run in runs if not run.start.is_told_task):
         by_preset.setdefault(str(run.preset["name"]), []).append(run)
     tables = [_table(preset, group_runs(own)) for preset, own in by_preset.items()]
     return "\n".join(["% \\usepackage{booktabs}", *tables])
@@ -31,7 +31,8 @@ def _table(preset: str, groups: Sequence[Group]) -> str:
     lines += [" & ".join(["Method", "Seeds", *(HEADER[name] for name in STATISTICS)]) + r" \\", r"\midrule"]
     for group in groups:
         figures = [_figure(group.figures[name], group.figures[name].mean == best.get(name)) for name in STATISTICS]
-        lines.append(" & ".join([escaped(group.label), str(len(group.counted)), *figures]) + r" \\")
+        shown = f"{group.label} ({group.kept})" if group.kept else group.label
+        lines.append(" & ".join([escaped(shown), str(len(group.counted)), *figures]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 

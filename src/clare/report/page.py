@@ -11,7 +11,15 @@ from clare.identity import flatten
 from clare.report.groups import Group, Standing
 from clare.report.page_figures import Figures
 from clare.report.record import RunRecord, reproduce_command
-from clare.report.standings import DEFINITIONS, NO_HEAD, Failure, comparison_sheet, standing_sheets
+from clare.report.standings import (
+    DEFINITIONS,
+    NO_HEAD,
+    Failure,
+    comparison_sheet,
+    standing_sheets,
+    task_sheets,
+    untold,
+)
 from clare.report.styles import COLOURS, COLOURS_ON_DARK
 from clare.report.tables import NONE, Sheet, amount, percent, phase_sheet, points, state, task_sheet
 from clare.templates import fill, read_asset
@@ -53,8 +61,9 @@ def build_page(
         best=best,
         difference=best and points(best.intervals["final_accuracy"]),
         rankings=zip(
-            [head or NO_HEAD for head in ranking], standing_sheets(ranking, failures, is_wide=True), strict=True
+            [head or NO_HEAD for head in untold(ranking)], standing_sheets(ranking, failures, is_wide=True), strict=True
         ),
+        task_sheets=task_sheets(ranking),
         failures=failures,
         definitions=DEFINITIONS,
         differing_settings=_differing(settings, [group.label for group in figures.groups], "Setting"),
@@ -104,6 +113,7 @@ def _sizes(group: Group) -> dict[str, str]:
         "passes through the backbone per image": group.costs["passes_per_image"],
     }
     shown = {name: f"{size:,}" for name, size in sizes.items() if size is not None}
+    shown |= {"training pictures": group.kept} if group.kept else {}
     memory = {} if group.peak_memory is None else {"peak memory": amount(group.peak_memory)}
     return {**shown, **memory, "backbone": run.start.backbone_hash or NONE}
 

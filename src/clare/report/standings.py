@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from clare.metrics.bootstrap import LEVEL, NUM_SAMPLES, STATISTICS, Statistic
-from clare.report.groups import FINAL, Spread, Standing, compare
+from clare.report.groups import FINAL, TASK_FIGURES, Spread, Standing, TaskFigure, compare
 from clare.report.record import RunRecord
 from clare.report.tables import NONE, Sheet, amount, count, duration, percent, points, state, to_markdown, to_rich
 
@@ -26,9 +26,14 @@ DEFINITIONS = ACCURACIES + (
     "Trained: the most numbers that a phase of a task trains. Stored: the numbers kept beside the backbone after the "
     "last task. Passes: how often an image goes through the backbone to be classified. Time: of learning and "
     "evaluating all tasks. "
-    "A method that saw all classes at once is a bound for the others and is not ranked."
+    "A method that saw all classes at once is a bound for the others and is not ranked. "
+    "Keeps pictures: training pictures of earlier tasks, which the others have not, are there to be learnt again. "
+    "With the task given: each image is set against the classes of its own task alone; a method that must be told the "
+    "task stands in that table only. Task right: how often the predicted class is one of the right task, or, where a "
+    "method infers the task by a rule of its own, how often that is right."
 )
 NAMES: dict[Statistic, str] = dict(zip(STATISTICS, ("Average", "Final", "Forgetting"), strict=True))
+GIVEN: dict[str, TaskFigure] = dict(zip(("Average", "Final", "Forgetting", "Task right"), TASK_FIGURES, strict=True))
 COUNTED = {"Trained": "num_trained", "Stored": "num_stored"}
 COSTS = (*COUNTED, "Passes", "Time")
 NO_HEAD = "no head is recorded"
@@ -60,13 +65,33 @@ def standing_sheets(
     """One sheet for each head, a wide one with more columns; failed runs stand at the end of theirs or of the first."""
     has_seeds = any(len(each.group.counted) > 1 for standings in ranking.values() for each in standings)
     sheets = []
-    for place, (head, standings) in enumerate(ranking.items()):
+    for place, (head, standings) in enumerate(untold(ranking).items()):
         rows = [_row(each, has_seeds, is_wide) for each in standings]
         failed = [each for each in failures if each.head == head or (place == 0 and each.head not in ranking)]
         nothing = dict.fromkeys(rows[0], Cell(NONE))
         rows += [nothing | {"Method": Cell(each.label), "Average": Cell("failed")} for each in failed]
         sheets.append(_sheet(f"Comparison in percent; head: {head or NO_HEAD}", rows, standings))
     return sheets
+
+
+def untold(ranking: Mapping[str, Sequence[Standing]]) -> dict[str, list[Standing]]:
+    """The ranking without methods that are told the task, whose figures are with the task given alone."""
+    found = {head: [each for each in all_ if not each.group.is_told_task] for head, all_ in ranking.items()}
+    return {head: standings for head, standings in found.items() if standings}
+
+
+def task_sheets(ranking: Mapping[str, Sequence[Standing]]) -> list[Sheet]:
+    """One sheet of what all methods reach with the task given, the best first, as far as that was recorded."""
+    all_ = [each for standings in ranking.values() for each in standings if not each.is_bound]
+    known = [each for each in all_ if each.group.spread_of("final_given").mean is not None]
+    known.sort(key=lambda each: -(each.group.spread_of("final_given").mean or 0))
+    rows = [
+        _labelled(each, [state(each.group.counted[0])])
+        | {"Head": Cell(each.group.head or NONE)}
+        | {column: _spread_cell(each.group.spread_of(name)) for column, name in GIVEN.items()}
+        for each in known
+    ]
+    return [_sheet("With the task given, in percent", rows, known)] if rows else []
 
 
 def comparison_sheet(comparisons: Sequence[Standing], differences: Sequence[Statistic] = tuple(STATISTICS)) -> Sheet:
@@ -101,13 +126,18 @@ def part_of(sheet: Sheet, columns: Sequence[str], title: str) -> Sheet:
 
 def _labelled(standing: Standing, remarks: Sequence[str]) -> Row:
     """The name of a method with remarks."""
-    said = ", ".join(filter(None, remarks))
+    said = ", ".join(filter(None, [*remarks, standing.group.kept]))
     return {"Method": Cell(f"{standing.group.label} ({said})" if said else standing.group.label)}
 
 
 def _accuracies(figures: Mapping[Statistic, Spread]) -> Row:
     """Figures in percent."""
-    return {NAMES[name]: Cell(spread_percent(figures[name]), figures[name].mean) for name in STATISTICS}
+    return {NAMES[name]: _spread_cell(figures[name]) for name in STATISTICS}
+
+
+def _spread_cell(spread: Spread) -> Cell:
+    """A figure over seeds in percent."""
+    return Cell(spread_percent(spread), spread.mean)
 
 
 def _differences(standing: Standing, names: Sequence[Statistic]) -> Row:
@@ -128,7 +158,7 @@ def _row(standing: Standing, has_seeds: bool, is_wide: bool) -> Row:
     row |= _accuracies(standing.figures)
     if is_wide:
         new = Spread(None, None) if standing.is_bound else group.spread_of("new_task_accuracy")
-        row["New task"] = Cell(spread_percent(new), new.mean)
+        row["New task"] = _spread_cell(new)
     row |= _differences(standing, FINAL)
     passes = costs["passes_per_image"]
     row |= {name: Cell(count(costs[key]), costs[key]) for name, key in COUNTED.items()}
@@ -162,3 +192,5 @@ def print_standings(console: Console, ranking: Mapping[str, Sequence[Standing]],
         else:
             costs = part_of(sheet, COSTS, f"Cost; {sheet.title.partition('; ')[2]}")
             console.print(to_rich(part_of(sheet, sheet.header[1 : -len(COSTS)], sheet.title)), to_rich(costs))
+    for sheet in task_sheets(ranking):
+        console.print(to_rich(sheet))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clare.metrics.summary import summarise
-from clare.report.groups import Standing
+from clare.report.groups import TASK_FIGURES, Standing
 from clare.report.record import RunRecord
 from clare.report.standings import Failure
 
@@ -37,6 +37,8 @@ def _figures(standing: Standing) -> dict[str, Any]:
         "seeds": group.seeds,
         "finished": all(run.finished for run in group.counted),
         **{name: rounded(spread.mean) for name, spread in group.figures.items()},
+        **{name: rounded(group.spread_of(name).mean) for name in TASK_FIGURES},
+        "is_told_task": group.is_told_task,
         "deviation": deviations if len(group.counted) > 1 else None,
         **group.costs,
         "seconds": round(group.seconds, 3),

@@ -78,11 +78,16 @@ def task_sheet(run: RunRecord) -> Sheet:
     """What was measured after each task of a run."""
     rows = []
     for task, num_classes in zip(run.tasks, run.num_classes_seen, strict=True):
-        shares = map(percent, (task.seen, task.new, task.first, task.capacity_used))
+        shares = map(percent, (task.seen, task.new, task.first, task.given, task.task_right, task.capacity_used))
         rows.append((str(task.task + 1), str(num_classes), *shares, duration(task.seconds)))
     remark = state(run)
+    last = run.tasks[-1] if run.tasks else None
+    if last is not None and last.num_pictures:
+        remark = ", ".join(
+            filter(None, [remark, f"keeps {last.num_pictures:,} pictures, {amount(last.picture_bytes)}"])
+        )
     title = f"{run.method} ({remark}), in percent" if remark else f"{run.method}, in percent"
-    header = ("Task", "Classes", "Seen", "New", "First", "Adapter used", "Time")
+    header = ("Task", "Classes", "Seen", "New", "First", "Given", "Task right", "Adapter used", "Time")
     return Sheet(title, header, tuple(rows))
 
 

@@ -12,7 +12,7 @@ from clare.report.groups import Standing, compare, group_runs
 from clare.report.page import build_page
 from clare.report.plots import chart_figure, grid_figure, histogram_figure, to_png, to_svg
 from clare.report.record import RunRecord
-from clare.report.standings import DEFINITIONS, Failure, standing_sheets, to_page
+from clare.report.standings import DEFINITIONS, Failure, standing_sheets, task_sheets, to_page
 from clare.report.styles import styles_of
 from clare.report.summary import summary_of
 
@@ -28,7 +28,8 @@ def write_report(
     comparisons, page = compare(runs), folder / "report.html"
     write_plots(runs, folder / "plots")
     write_json(folder / "summary.json", summary_of(runs, comparisons, ranking, failures))
-    tables = to_page(title, standing_sheets(ranking, failures), failures, DEFINITIONS)
+    sheets = [*standing_sheets(ranking, failures), *task_sheets(ranking)]
+    tables = to_page(title, sheets, failures, DEFINITIONS)
     write_text(folder / "comparison.md", tables)
     write_text(page, build_page(comparisons, title, ranking, failures))
     return page

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import math
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -154,14 +155,21 @@ class Scalars(ExitStack, Silence):
             "seen": task.seen,
             "new": task.new,
             "first": task.first,
+            "task_given": task.given,
+            "task_right": task.task_right,
             "forgetting": forgetting(matrix_from_rows(self.rows)),
             "capacity_used": task.capacity_used,
             "learn_seconds": task.learn_seconds,
             "evaluate_seconds": task.evaluate_seconds,
             "stored": task.num_stored,
+            "pictures": task.num_pictures or None,
             "peak_memory_bytes": task.peak_memory,
         }
-        known = {f"task/{name}": float(value) for name, value in values.items() if value is not None}
+        known = {
+            f"task/{name}": float(value)
+            for name, value in values.items()
+            if value is not None and not math.isnan(value)
+        }
         self._write("task", task.task + 1, known)
 
     def _write(self, axis: str, step: int, values: Mapping[str, float]) -> None:

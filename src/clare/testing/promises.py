@@ -8,13 +8,15 @@ from torch import Tensor
 
 from clare.backbones.vit import fingerprint
 from clare.data.store import Canvas, ImageStore
+from clare.data.stream import Stream
 from clare.engine.context import Silence
 from clare.engine.drive import Driver
 from clare.engine.learn import learn_task
 from clare.engine.run import run_experiment
 from clare.engine.train import Place
-from clare.errors import SettingsError
+from clare.errors import ModelError, SettingsError
 from clare.methods.base import Method
+from clare.methods.protocols import KeepsPictures, num_kept
 from clare.methods.state import learnt_tensors, restore, snapshot_of
 from clare.model.folder import load_model, save_model
 from clare.settings import build_settings
@@ -53,10 +55,17 @@ def a_loaded_model_answers_as_the_saved_one(case: Case) -> None:
     transforms = case.context.transforms.settings
     save_model(case.folder, method, tiny_backbone(), transforms)
     loaded, _, loaded_transforms = load_model(case.folder, tiny_backbone())
+    keeps = isinstance(method, KeepsPictures)
+    if isinstance(method, KeepsPictures):
+        keep(num_kept(method)[0] > 0, "saving it takes its pictures away")
+        method.drop_pictures()
     keep_same(everything(loaded), everything(method), "the loaded model")
     keep(loaded.settings == method.settings, "the loaded model has other settings")
     keep(loaded_transforms == transforms, "the loaded model has other transforms")
     keep(same_bits(case.logits(loaded), case.logits(method)), "the loaded model gives other logits")
+    if keeps:
+        expect(ModelError, lambda: case.learn(loaded, 2), "it learns on without its pictures", "left behind")
+        return
     for learner in (loaded, method):
         case.learn(learner, 2)
     keep_same(everything(loaded), everything(method), "the loaded model, after one more task,")
@@ -155,7 +164,7 @@ class GuardedStore(ImageStore):
 
 
 def only_the_task_at_hand_is_seen(case: Case) -> None:
-    """A task is learnt from all of its own training images and from no others."""
+    """A task is learnt from all of its own training images and from no others, but for pictures that are declared."""
     method = case.method()
     store = case.stream.test.store
     guarded = GuardedStore(store.flat, store.sizes, store.channels)
@@ -164,6 +173,22 @@ def only_the_task_at_hand_is_seen(case: Case) -> None:
         learn_task(case.context, method, replace(task, train=replace(task.train, store=guarded)))
         num_missed = len(guarded.allowed - guarded.asked)
         keep(not num_missed, f"task {task.index + 1} leaves {num_missed} of its images unseen")
+        if isinstance(method, KeepsPictures):
+            keep_declared(method, case.stream, task.index)
+
+
+def keep_declared(method: KeepsPictures, stream: Stream, task: int) -> None:
+    """Demand that kept pictures are training images of the tasks so far, each under its own class, and no others."""
+    pictures, classes = method.kept
+    known: dict[bytes, int] = {}
+    for each in stream.tasks[: task + 1]:
+        first = stream.num_seen(each.index) - len(each.classes)
+        for place, label in enumerate(each.train.labels.tolist()):
+            known[each.train.batch(torch.tensor([place]))[0].pixels.numpy().tobytes()] = first + label
+    parts = torch.split(pictures.pixels, (pictures.sizes.prod(1) * pictures.channels).tolist())
+    keep(len(parts) > 0, f"after task {task + 1} it keeps no picture at all")
+    for part, label in zip(parts, classes.tolist(), strict=True):
+        keep(known.get(part.numpy().tobytes()) == label, f"after task {task + 1} a kept picture is none of its class")
 
 
 def a_task_that_is_cut_off_leaves_the_method_as_it_was(case: Case) -> None:
