@@ -23,7 +23,7 @@ DRAWINGS: dict[str, dict[str, Any]] = {
     "": {"epochs": 8, "head": {"kind": "aligned"}},
     "clare": {"probe_epochs": 3, "learning_rate": 0.2},
     "finetune": {"learning_rate": 0.05, "batch_size": 16},
-    "linear": {"features": {"blocks": 4, "patches": True}, "head": {**STATISTICS, "num_directions": 16}},
+    "linear": {"features": {"blocks": 4, "patches": True}, "head": {"kind": "gaussian"}},
 }
 """What the preset quickdraw says for every method, and for some; `linear` is the default."""
 PHOTOS: dict[str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ PHOTOS: dict[str, dict[str, Any]] = {
     },
     "linear": {
         "features": {"blocks": 6, "patches": True, "views": 3},
-        "head": {**STATISTICS, "num_directions": 16},
+        "head": {"kind": "gaussian"},
     },
 }
 """Fewer epochs than the paper's 5 and 20, so that a CPU is not kept busy for hours."""

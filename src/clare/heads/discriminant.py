@@ -12,7 +12,15 @@ from torch import Tensor
 
 from clare.heads.drift import Drift, moved, stretched
 from clare.heads.head import FormSettings, ShrinkageSettings
-from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, shrinkage_for, within_scatter
+from clare.heads.precision import Precision
+from clare.heads.scatter import (
+    added_scatter,
+    discriminant_rows,
+    scatter_sums,
+    shrinkage_for,
+    shrunk_covariance,
+    within_scatter,
+)
 from clare.heads.solved import SolvedHead
 
 
@@ -69,12 +77,20 @@ class DiscriminantHead(SolvedHead):
     def add_classes(self, sums: dict[str, Tensor]) -> None:
         """Take over the sums of new classes."""
         super().add_classes(sums)
-        self.scatter.add_(within_scatter(sums).to(self.scatter))
+        self.gather(sums)
 
     def add_samples(self, places: Tensor, sums: dict[str, Tensor]) -> None:
         """Take over the sums of more samples of known classes."""
-        self.scatter.add_(added_scatter(self.counts[places], self.means[places], sums).to(self.scatter))
+        self.gather_more(places, sums)
         super().add_samples(places, sums)
+
+    def gather(self, sums: dict[str, Tensor]) -> None:
+        """Add how samples of new classes scatter."""
+        self.scatter.add_(within_scatter(sums).to(self.scatter))
+
+    def gather_more(self, places: Tensor, sums: dict[str, Tensor]) -> None:
+        """Add how more samples of known classes scatter, and how far the means of both lie apart."""
+        self.scatter.add_(added_scatter(self.counts[places], self.means[places], sums).to(self.scatter))
 
     def sums_of(self, chosen: Tensor) -> dict[str, Tensor]:
         """Return the sums of some classes whose samples all lie at the mean of their class."""
@@ -89,6 +105,11 @@ class DiscriminantHead(SolvedHead):
     def solve(self) -> Tensor:
         """Return the rows of all classes, made out of the statistics."""
         return discriminant_rows(self.means, self.scatter, float(self.counts.sum()), self.shrinkage)
+
+    def precision(self) -> Precision:
+        """Return the inverse of the covariance of all classes."""
+        number = float(self.counts.sum())
+        return Precision.of_matrix(shrunk_covariance(self.means, self.scatter, number, self.shrinkage))
 
     @property
     def shrinkage(self) -> float:
