@@ -17,6 +17,8 @@ from clare.settings import build_settings, idle, overlaid, tables_of
 DEFAULT_METHOD = "linear"
 """Frozen features under a head of statistics: no lesson costs earlier classes what an adapter's drift would."""
 STATISTICS: dict[str, Any] = {"kind": "quadratic", "shrinkage": "auto", "own_share": "auto"}
+OTHER_STATISTICS: dict[str, Any] = {**STATISTICS, "num_directions": 16}
+"""What another kind of head than the default's takes over, as far as it has it."""
 WIDEST = 4608
 """Features that a head of statistics reads at the most: it keeps a square matrix of them."""
 DRAWINGS: dict[str, dict[str, Any]] = {
@@ -54,6 +56,8 @@ def default_settings(backbone: Backbone, method: str, settings: Mapping[str, Any
     chosen = DRAWINGS if is_drawing_backbone(backbone.settings) else PHOTOS
     fields = kind.settings_type.model_fields
     ours = {**chosen[""], **chosen.get(method, {})}
+    if dict(settings.get("head", {})).get("kind", "gaussian") != ours["head"]["kind"] == "gaussian":
+        ours["head"] = OTHER_STATISTICS
     features, family = dict(ours.get("features", {})), family_of(backbone.vit)
     if features.get("patches"):
         features["patches"] = family.beside(backbone.vit) != "nothing"

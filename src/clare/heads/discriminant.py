@@ -22,6 +22,7 @@ from clare.heads.scatter import (
     within_scatter,
 )
 from clare.heads.solved import SolvedHead
+from clare.heads.strangers import Strangers
 
 
 class CovarianceSettings(FormSettings, ShrinkageSettings):
@@ -49,6 +50,7 @@ class DiscriminantHead(SolvedHead):
     def __init__(self, num_features: int, settings: CovarianceSettings) -> None:
         super().__init__(num_features, settings)
         self.register_buffer("scatter", torch.zeros(num_features, num_features))
+        self._strangers: tuple[Tensor, Strangers] | None = None
 
     @property
     def finished_size(self) -> int:
@@ -105,6 +107,12 @@ class DiscriminantHead(SolvedHead):
     def solve(self) -> Tensor:
         """Return the rows of all classes, made out of the statistics."""
         return discriminant_rows(self.means, self.scatter, float(self.counts.sum()), self.shrinkage)
+
+    def strangers(self) -> Strangers:
+        """Return what tells how well samples go with the classes, made anew whenever the rows were."""
+        if self._strangers is None or self._strangers[0] is not self.rows:
+            self._strangers = self.rows, Strangers(self.means, self.counts, self.precision())
+        return self._strangers[1]
 
     def precision(self) -> Precision:
         """Return the inverse of the covariance of all classes."""

@@ -15,7 +15,7 @@ STRENGTHS = tuple(2.0**power for power in range(-6, 3))
 """Weights of the identity that are judged, as if so many samples to a feature had shown it."""
 USUAL_STRENGTH = 0.5
 """The strength as long as nothing was judged."""
-TEMPERATURES = tuple(2.0 ** (-power / 2) for power in range(14))
+TEMPERATURES = tuple(2.0 ** (-power / 4) for power in range(28))
 """Factors on log posteriors: with few samples these are too sure, which is no reason to shrink."""
 NUM_JUDGED = 512
 """Samples of a lesson that are judged at the most, evenly spread."""
