@@ -5,7 +5,8 @@ import torch
 from head_steps import a_drift, finish, head_of
 from torch import Tensor
 
-from clare.heads.gaussian import GaussianHead
+from clare.classifier.memory import num_held
+from clare.heads.gaussian import MOST_ROWS, GaussianHead
 from clare.heads.left_out import STRENGTHS, best_strength, judged, left_out_squares
 from clare.heads.precision import Precision
 from clare.heads.scatter import shrunk_covariance
@@ -161,3 +162,16 @@ def test_a_forgotten_class_takes_its_share_along() -> None:
         rtol=1e-4,
         atol=1e-4,
     )
+
+
+def test_a_thousand_classes_of_a_large_backbone_take_less_than_200_megabytes() -> None:
+    size, number = 4608, 1000
+    head = GaussianHead(size, make().settings)
+
+    def room(*shape: int) -> Tensor:
+        return torch.empty(shape, device="meta")
+
+    kept = {**head.state_dict(), "means": room(number, size), "factors": room(number, size, 4), "counts": room(number)}
+    kept |= {"rows": room(number, 5 * (size + 1)), "scatter": room(size, size), "roots": room(size // MOST_ROWS, size)}
+    num_bytes = sum(tensor.nbytes for tensor in head.packed(kept).values())
+    assert num_bytes + 2 * size * number * num_held(size, number) < 200e6
