@@ -30,8 +30,14 @@ HEADS: dict[str, dict[str, Any]] = {
     "gaussian, 16 directions": {"kind": "gaussian", "num_directions": 16},
     "quadratic, auto, 16 directions": OTHER_STATISTICS,
 }
-CASES = (("drawings", 100, 40, 8), ("drawings", 100, 40, 24), ("drawings", 100, 40, 48), ("cub200", 50, 50, 8), ("cub200", 50, 50, 24))
-"""Features, first class, classes, and pictures of a class that are taught; settings were chosen on the classes before."""
+CASES = (
+    ("drawings", 100, 40, 8),
+    ("drawings", 100, 40, 24),
+    ("drawings", 100, 40, 48),
+    ("cub200", 50, 50, 8),
+    ("cub200", 50, 50, 24),
+)
+"""Features, first class, classes, and pictures of a class; settings were chosen on the classes before these."""
 
 
 def taught(kind: dict[str, Any], features: torch.Tensor, labels: torch.Tensor, num_lessons: int) -> QuadraticHead:

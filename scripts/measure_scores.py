@@ -97,10 +97,14 @@ def measure(files: dict[str, Any], case: tuple[str, int, int, int, str, int, int
     lost = {}
     for rate in RATES:
         limit = limit_at(-kept, rate)
-        lost[str(rate)] = None if limit is None else [float((part["default"] >= -limit).double().mean()) for part in (known, unknown)]
+        lost[str(rate)] = (
+            None if limit is None else [float((part["default"] >= -limit).double().mean()) for part in (known, unknown)]
+        )
     sets = {}
     for share in COVERAGES:
-        sets[str(share)] = empirical_coverage(probabilities[1], truth, least_probability(probabilities[0], held_labels, share))
+        sets[str(share)] = empirical_coverage(
+            probabilities[1], truth, least_probability(probabilities[0], held_labels, share)
+        )
     return {
         "known": f"{name}: {number} classes of {each} pictures",
         "strangers": f"{other}: {count} classes",
@@ -109,7 +113,10 @@ def measure(files: dict[str, Any], case: tuple[str, int, int, int, str, int, int
         "num_held_back": len(held),
         "accuracy": float((head.logits(asked).argmax(1) == truth).double().mean()),
         "scores": {
-            key: {"area_under_curve": area_under_curve(known[key], unknown[key]), "false_alarms": false_alarms(known[key], unknown[key])}
+            key: {
+                "area_under_curve": area_under_curve(known[key], unknown[key]),
+                "false_alarms": false_alarms(known[key], unknown[key]),
+            }
             for key in known
         },
         "known_lost_and_strangers_noticed_by_rate": lost,
@@ -128,7 +135,7 @@ def main(arguments: Sequence[str]) -> None:
         pairs.append(measure(files, case))
         print(pairs[-1], flush=True)
     facts = {
-        "what": "scores of test pictures of taught classes and of strangers; false alarms where 95 % of these are noticed",
+        "what": "scores of test pictures of taught classes and of strangers; false alarms at 95 % of these",
         "command": "python scripts/measure_scores.py " + " ".join(Path(name).name for name in arguments),
         "seed": 0,
         "commit": commit(),

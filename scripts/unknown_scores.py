@@ -39,7 +39,7 @@ def nearest_kept(features_BD: Tensor, kept_ND: Tensor, number: int) -> Tensor:
 
 
 def residual(features_BD: Tensor, directions_DR: Tensor) -> Tensor:
-    """Return the squared length of what lies outside the span of orthonormal directions, such as those of the classes."""
+    """Return the squared length of what lies outside the span of orthonormal directions."""
     return features_BD.square().sum(1) - (features_BD @ directions_DR).square().sum(1)
 
 

@@ -15,7 +15,10 @@ def test_sets_hold_the_names_from_the_least_probability_on_and_never_none() -> N
     probabilities = torch.tensor([[0.1, 0.6, 0.31], [0.4, 0.25, 0.35], [0.34, 0.33, 0.33]])
     assert name_sets(probabilities, 0.3) == [[1, 2], [0, 2], [0, 1, 2]]
     assert name_sets(probabilities, 0.9) == [[1], [0], [0]]
-    assert empirical_coverage(probabilities, torch.tensor([2, 1, 0]), 0.3) == (pytest.approx(2 / 3), pytest.approx(7 / 3))
+    assert empirical_coverage(probabilities, torch.tensor([2, 1, 0]), 0.3) == (
+        pytest.approx(2 / 3),
+        pytest.approx(7 / 3),
+    )
 
 
 def test_the_least_probability_is_that_of_the_right_names_as_often_as_asked() -> None:

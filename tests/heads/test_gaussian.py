@@ -1,4 +1,4 @@
-"""The light quadratic discriminant: what it keeps, how it judges its shrinkage, and that it answers as the plain one."""
+"""The light quadratic discriminant: what it keeps, how it shrinks, and that it answers as the plain one."""
 
 import pytest
 import torch
@@ -23,8 +23,7 @@ def samples(number: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def make(kind: str = "gaussian", **settings: object) -> GaussianHead:
-    head = head_of(NUM_FEATURES, kind=kind, form="linear", **settings)
-    return head  # type: ignore[return-value]
+    return head_of(NUM_FEATURES, kind=kind, form="linear", **settings)  # type: ignore[return-value]
 
 
 def taught(*lessons: tuple[Tensor, Tensor], **settings: object) -> GaussianHead:

@@ -25,7 +25,9 @@ def test_scores_of_distances_and_features_are_those_of_their_papers() -> None:
     assert scores.relative_mahalanobis(squares, torch.tensor([2.0, 4.0])).tolist() == [-1, 5]
     assert scores.relative_mahalanobis(squares, torch.tensor([2.0, 4.0]), 0.5).tolist() == [0, 7]
     features, kept = torch.tensor([[3.0, 0, 4.0]]), torch.tensor([[2.0, 0, 0], [0, 0, 7.0], [0, 1.0, 0]])
-    assert [float(scores.nearest_kept(features, kept, number)) for number in (1, 2, 3)] == pytest.approx([-0.8, -0.6, 0])
+    assert [float(scores.nearest_kept(features, kept, number)) for number in (1, 2, 3)] == pytest.approx(
+        [-0.8, -0.6, 0]
+    )
     directions = torch.eye(3)[:, :1]
     assert float(scores.residual(features, directions)) == 16
     vim = scores.vim(features, LOGITS[:1], directions, 0.5)

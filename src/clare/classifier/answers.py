@@ -31,7 +31,7 @@ BATCH = 1000
 
 @dataclass(frozen=True)
 class Limits:
-    """From which score on a picture is unknown, and from which probability on a name is in its set, if sets are asked."""
+    """From which score on a picture is unknown, and from which probability on a name is in its set, if any."""
 
     threshold: float
     least_probability: float | None = None
@@ -50,7 +50,9 @@ class Answers(Changes):
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Return a row for each picture with a probability for each class, in the order of `classes_`."""
         with self._threads:
-            probabilities: npt.NDArray[np.float64] = self._probabilities(self.parts.logits(self._features(pictures(X)))).numpy()
+            probabilities: npt.NDArray[np.float64] = self._probabilities(
+                self.parts.logits(self._features(pictures(X)))
+            ).numpy()
             return probabilities
 
     def score(self, X: Any, y: Any = None) -> float:

@@ -55,7 +55,7 @@ def held_back(parts: Parts, memory: Memory, pictures: Pictures) -> tuple[Memory,
 
 
 def unknown_scores(method: Method, features: Tensor, logits: Tensor, calibration: dict[str, Any] | None) -> Tensor:
-    """Return the scores that pictures show none of the classes; before they are calibrated there are none above zero."""
+    """Return the scores that pictures show none of the classes; zero as long as they are not calibrated."""
     by = LOGIT if calibration is None else calibration.get("by", LOGIT)
     return scores(calibration, teaching.familiarity_of(method, features, logits, by))
 

@@ -28,9 +28,7 @@ def evaluation_of(
     return counted(method.classes, given, seen[0], flagged, fitted_scale(calibration, method))
 
 
-def counted(
-    known: Sequence[str], given: Sequence[str], logits_NK: Tensor, flagged: Tensor, scale: float
-) -> Evaluation:
+def counted(known: Sequence[str], given: Sequence[str], logits_NK: Tensor, flagged: Tensor, scale: float) -> Evaluation:
     """Count what pictures of the given classes were taken for, some of which were said to be none of them."""
     place_of = {name: place for place, name in enumerate(known)}
     num_known = len(known)

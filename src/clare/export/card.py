@@ -160,7 +160,7 @@ def _unknown(source: Source) -> str:
     slope, offset, threshold = curve["slope"], curve["offset"], curve["threshold"]
     return (
         f". The score that it is none of them is 1 / (1 + exp(-({slope:.6g} * best + {offset:.6g}))), where best is "
-        f"the largest logit; from {threshold:g} on a picture counts as unknown. clare itself may go by distances, which "
-        "tell more and which a file does not hold. The numbers are in the file's "
+        f"the largest logit; from {threshold:g} on a picture counts as unknown. clare itself may go by distances, "
+        "which tell more and which a file does not hold. The numbers are in the file's "
         "metadata, or in config.json, under `unknown`."
     )

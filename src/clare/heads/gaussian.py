@@ -103,7 +103,9 @@ class GaussianHead(QuadraticHead):
     def gather_more(self, places: Tensor, sums: dict[str, Tensor]) -> None:
         """Keep how more samples of known classes scatter, and how far the means of both lie apart."""
         old, new = self.counts[places].double(), sums["count"]
-        way = (sample_means(sums) - self.means[places].double()) * (old * new / (old + new).clamp(min=1)).sqrt()[:, None]
+        way = (sample_means(sums) - self.means[places].double()) * (old * new / (old + new).clamp(min=1)).sqrt()[
+            :, None
+        ]
         self._keep(torch.cat([sums["apart"], way[way.any(1)]]))
 
     def add_shared(self, other: SolvedHead) -> None:
@@ -137,9 +139,7 @@ class GaussianHead(QuadraticHead):
             return lambda shrinkage: Precision.of_matrix(shrunk_covariance(self.means, whole, number, shrinkage))
         variance = float(self.roots.double().square().sum()) / (number * self.num_features)
         floor = max(FLOOR * float(self.means.double().square().mean()), torch.finfo(torch.float64).tiny)
-        return lambda shrinkage: Precision.of_rows(
-            self.roots, (1 - shrinkage) / number, shrinkage * variance + floor
-        )
+        return lambda shrinkage: Precision.of_rows(self.roots, (1 - shrinkage) / number, shrinkage * variance + floor)
 
     @property
     def shrinkage(self) -> float:
@@ -182,7 +182,5 @@ class GaussianHead(QuadraticHead):
             whole[rows, columns] = half
             whole[columns, rows] = half
             full["scatter"] = whole
-        self.scatter, self.roots = (
-            self.rows.new_zeros(full[name].shape) for name in ("scatter", "roots")
-        )
+        self.scatter, self.roots = (self.rows.new_zeros(full[name].shape) for name in ("scatter", "roots"))
         return full

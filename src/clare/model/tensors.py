@@ -46,13 +46,17 @@ def beyond(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Ten
     found = {}
     for name, tensor in after.items():
         old = before.get(name)
-        if old is None or old.dtype != tensor.dtype or old.shape[1:] != tensor.shape[1:] or not tensor.dim():
-            found[name] = tensor
-        elif len(old) > len(tensor) or not torch.equal(old, tensor[: len(old)]):
+        if old is None or not _begins_with(tensor, old):
             found[name] = tensor
         elif len(old) < len(tensor):
             found[MORE + name] = tensor[len(old) :].contiguous()
     return found
+
+
+def _begins_with(tensor: Tensor, rows: Tensor) -> bool:
+    """Tell whether the first rows of a tensor are these."""
+    is_alike = tensor.dim() > 0 and rows.dtype == tensor.dtype and rows.shape[1:] == tensor.shape[1:]
+    return is_alike and len(rows) <= len(tensor) and torch.equal(rows, tensor[: len(rows)])
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
