@@ -1,8 +1,8 @@
 """Sets of names that hold the right one as often as is asked for: split conformal prediction.
 
-Of all such sets those of every name above one least probability are the smallest on average (Sadinle and others,
-"Least Ambiguous Set-Valued Classifiers with Bounded Error Levels", 2019). Shapes: N pictures held back, B asked about, K
-names.
+Of all such sets those of every name above one least probability are the smallest on average (Sadinle, Lei and
+Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels", 2019). Shapes: N pictures held back, B
+asked about, K names.
 """
 
 import math
