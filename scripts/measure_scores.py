@@ -36,6 +36,7 @@ from clare.heads.discriminant import DiscriminantHead
 from clare.version import __version__
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "unknown_pairs.json"
 HELD_SHARE = 5
 RATES, COVERAGES = (0.05, 0.1), (0.8, 0.9, 0.95)
 CASES: tuple[tuple[str, int, int, int, str, int, int], ...] = (
@@ -124,6 +125,18 @@ def measure(files: dict[str, Any], case: tuple[str, int, int, int, str, int, int
     }
 
 
+def table(facts: dict[str, Any]) -> str:
+    """Return the areas under the curve and the false alarms as a table in Markdown, both in percent."""
+    pairs = facts["pairs"]
+    titles = [f"{pair['known']}; {pair['strangers']}" for pair in pairs]
+    lines = ["| score | " + " | ".join(titles) + " |", "| --- |" + " --- |" * len(pairs)]
+    for name in pairs[0]["scores"]:
+        found = [pair["scores"][name] for pair in pairs]
+        cells = [f"{100 * each['area_under_curve']:.1f}, {100 * each['false_alarms']:.0f}" for each in found]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Write results/unknown_pairs.json."""
     drawings, birds, *far = (load(Path(name)) for name in arguments)
@@ -145,7 +158,8 @@ def main(arguments: Sequence[str]) -> None:
         "python": platform.python_version(),
         "pairs": pairs,
     }
-    write_json(ROOT / "results" / "unknown_pairs.json", facts)
+    write_json(RESULTS, facts)
+    print(table(facts))
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ def test_a_forgotten_class_takes_its_share_along() -> None:
     head.forget(1)
     torch.testing.assert_close(head._whole(), before * 2 / 3, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(
-        head.precision().solve(torch.eye(NUM_FEATURES, dtype=torch.float64)),
+        head.precision(head.shrinkage).solve(torch.eye(NUM_FEATURES, dtype=torch.float64)),
         torch.linalg.inv(shrunk_covariance(head.means, before * 2 / 3, 6, head.shrinkage)),
         rtol=1e-4,
         atol=1e-4,

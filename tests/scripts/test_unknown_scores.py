@@ -1,5 +1,6 @@
 """Scores of strangers by hand, and the figures that they are compared by."""
 
+import json
 import math
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import torch
 
 from clare.registry import load_file
 
-scores = load_file(Path(__file__).parents[2] / "scripts" / "unknown_scores.py", "which has scores of strangers")
+ROOT = Path(__file__).parents[2]
+scores = load_file(ROOT / "scripts" / "unknown_scores.py", "which has scores of strangers")
 LOGITS = torch.tensor([[2.0, 0.0], [-1.0, 1.0]])
 
 
@@ -40,3 +42,26 @@ def test_the_area_and_the_false_alarms_count_pairs() -> None:
     assert scores.false_alarms(known, unknown) == 0.5
     many = torch.arange(100.0)
     assert scores.false_alarms(many, many) == 0.95
+
+
+@pytest.mark.parametrize("name", ["measure_heads", "measure_scores"])
+def test_the_page_shows_what_was_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    script = load_file(ROOT / "scripts" / f"{name}.py", "which measures the default")
+    facts = json.loads(script.RESULTS.read_text())
+    assert facts["commit"]
+    assert script.table(facts) in (ROOT / "docs" / "own_pictures.md").read_text()
+
+
+def test_by_default_strangers_are_told_at_least_as_well_as_by_the_largest_logit() -> None:
+    for pair in json.loads((ROOT / "results" / "unknown_pairs.json").read_text())["pairs"]:
+        areas = {key: found["area_under_curve"] for key, found in pair["scores"].items()}
+        assert areas["default"] > areas["largest logit (before)"]
+
+
+def test_by_default_a_few_numbers_are_as_good_as_many() -> None:
+    lines = json.loads((ROOT / "results" / "heads.json").read_text())["lines"]
+    found = {head: [line for line in lines if line["head"].startswith(head)] for head in ("gaussian (", "quadratic")}
+    light, plain = (sum(line["accuracy"] for line in own) / len(own) for own in found.values())
+    assert light > plain - 0.002
+    assert sum(line["num_kept"] for line in found["gaussian ("]) < sum(line["num_kept"] for line in found["quadratic"]) / 2

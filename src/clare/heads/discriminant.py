@@ -111,13 +111,15 @@ class DiscriminantHead(SolvedHead):
     def strangers(self) -> Strangers:
         """Return what tells how well samples go with the classes, made anew whenever the rows were."""
         if self._strangers is None or self._strangers[0] is not self.rows:
-            self._strangers = self.rows, Strangers(self.means, self.counts, self.precision())
+            # What names classes best may shrink so much that strangers look as near as anybody.
+            usual = shrinkage_for(self.num_features, float(self.counts.sum()))
+            self._strangers = self.rows, Strangers(self.means, self.counts, self.precision(usual))
         return self._strangers[1]
 
-    def precision(self) -> Precision:
-        """Return the inverse of the covariance of all classes."""
+    def precision(self, shrinkage: float) -> Precision:
+        """Return the inverse of the covariance of all classes, shrunk as much."""
         number = float(self.counts.sum())
-        return Precision.of_matrix(shrunk_covariance(self.means, self.scatter, number, self.shrinkage))
+        return Precision.of_matrix(shrunk_covariance(self.means, self.scatter, number, shrinkage))
 
     @property
     def shrinkage(self) -> float:

@@ -127,9 +127,9 @@ class GaussianHead(QuadraticHead):
         rows = self.roots.double()
         return rows.T @ rows + self.scatter.double() if len(self.scatter) else rows.T @ rows
 
-    def precision(self) -> Precision:
-        """Return the inverse of the covariance of all classes."""
-        return self._precisions()(self.shrinkage)
+    def precision(self, shrinkage: float) -> Precision:
+        """Return the inverse of the covariance of all classes, shrunk as much."""
+        return self._precisions()(shrinkage)
 
     def _precisions(self) -> Callable[[float], Precision]:
         """Return what makes the inverse of the covariance under a shrinkage."""

@@ -192,7 +192,7 @@ class QuadraticHead(DiscriminantHead):
 
     def solve(self) -> Tensor:
         """Return the rows of all classes, made out of the statistics."""
-        return quadratic_rows(self.means, self.precision(), self.factors, self.own_share).flatten(1)
+        return quadratic_rows(self.means, self.precision(self.shrinkage), self.factors, self.own_share).flatten(1)
 
     @property
     def own_share(self) -> float:
