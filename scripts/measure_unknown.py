@@ -64,9 +64,7 @@ def certainties(model: Classifier, images: list[Pixels], labels: list[str]) -> d
     return found
 
 
-def measure(
-    dataset: Dataset, order: list[int], num_classes: int, method: str, mode: Mode, head: str
-) -> dict[str, Any]:
+def measure(dataset: Dataset, order: list[int], num_classes: int, method: str, mode: Mode, head: str) -> dict[str, Any]:
     """Teach classes task by task, and score test drawings of these and of others."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {"head": {"kind": head}}

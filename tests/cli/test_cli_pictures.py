@@ -183,7 +183,9 @@ def test_sets_and_shares_are_asked_for_by_name(tmp_path: Path, fails: Callable[.
     model = tmp_path / "model"
     invoke("learn", model, write_pictures(tmp_path / "old", "cat", "dog", number=50), "--quick")
     pictures = write_pictures(tmp_path / "new", "cat", number=3)
-    found = [json.loads(line) for line in invoke("predict", model, pictures, "--coverage", "0.9", "--json").splitlines()]
+    found = [
+        json.loads(line) for line in invoke("predict", model, pictures, "--coverage", "0.9", "--json").splitlines()
+    ]
     assert all(line["one_of"][0] == line["guesses"][0]["name"] for line in found)
     assert "; one of: " in invoke("predict", model, pictures, "--coverage", "0.9")
     invoke("predict", model, pictures, "--coverage", "0.9", "--csv", tmp_path / "out.csv")

@@ -64,4 +64,6 @@ def test_by_default_a_few_numbers_are_as_good_as_many() -> None:
     found = {head: [line for line in lines if line["head"].startswith(head)] for head in ("gaussian (", "quadratic")}
     light, plain = (sum(line["accuracy"] for line in own) / len(own) for own in found.values())
     assert light > plain - 0.002
-    assert sum(line["num_kept"] for line in found["gaussian ("]) < sum(line["num_kept"] for line in found["quadratic"]) / 2
+    assert (
+        sum(line["num_kept"] for line in found["gaussian ("]) < sum(line["num_kept"] for line in found["quadratic"]) / 2
+    )

@@ -50,7 +50,7 @@ class GaussianSettings(QuadraticSettings):
 class GaussianHead(QuadraticHead):
     """Class means, a few directions of each, and the deviations of all samples, one by one as long as they are few."""
 
-    settings: GaussianSettings  # type: ignore[assignment]
+    settings: GaussianSettings
     roots: Tensor
     likelihoods: Tensor
 

@@ -36,6 +36,11 @@ class Precision:
     def squares(self, features_BD: Tensor) -> Tensor:
         """Return each sample's squared length in the metric of the inverse, shape (B,)."""
         if self.rows is None:
-            return torch.linalg.solve_triangular(self.cholesky, features_BD.T, upper=False).square().sum(0)
-        inner = torch.linalg.solve_triangular(self.cholesky, self.rows @ features_BD.T, upper=False)
-        return (features_BD.square().sum(1) - inner.square().sum(0)) / self.floor
+            return _squares(self.cholesky, features_BD.T)
+        return (features_BD.square().sum(1) - _squares(self.cholesky, self.rows @ features_BD.T)) / self.floor
+
+
+def _squares(cholesky: Tensor, columns: Tensor) -> Tensor:
+    """Return the columns' squared lengths in the metric of the inverse."""
+    solved: Tensor = torch.linalg.solve_triangular(cholesky, columns, upper=False)
+    return solved.square().sum(0)

@@ -37,5 +37,5 @@ class Strangers:
         squares = own[:, None] - 2 * products + self.lengths
         if left_out_B is not None:
             squares[torch.arange(len(squares), device=squares.device), left_out_B] = torch.inf
-        inner = torch.linalg.solve_triangular(self.cholesky, (products * self.roots).T, upper=False)
+        inner: Tensor = torch.linalg.solve_triangular(self.cholesky, (products * self.roots).T, upper=False)
         return RELATIVE * (own - inner.square().sum(0)) - squares.amin(1)
