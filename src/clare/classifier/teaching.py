@@ -55,7 +55,8 @@ def features_of(context: Context, method: Method, images: Sequence[Pixels]) -> T
 def logits_of(context: Context, method: Method, features: Tensor) -> Tensor:
     """Return the logits of features over all known classes, shape (N, K), on the CPU."""
     method.eval()
-    parts = torch.split(features, context.settings.eval_batch_size)
+    # Where there are no pictures nobody knows how wide their features would be.
+    parts = torch.split(features, context.settings.eval_batch_size) if len(features) else ()
     with context.ranks.autocast():
         logits = [method.classify(part.to(context.ranks.device)).float().cpu() for part in parts]
     return torch.cat(logits) if logits else torch.zeros(0, len(method.classes))
@@ -69,7 +70,7 @@ def tells_distances(method: Method) -> bool:
 @torch.no_grad()
 def familiarity_of(method: Method, features: Tensor, logits: Tensor, by: str, left_out: Tensor | None = None) -> Tensor:
     """Return how well pictures go with any known class, or any but one: by distances or by the largest logit."""
-    if by == DISTANCE and isinstance(method.head, DiscriminantHead):
+    if by == DISTANCE and isinstance(method.head, DiscriminantHead) and len(features):
         head, device = method.head, method.head.means.device
         parts = torch.split(features, NUM_ASKED)
         outs = [None] * len(parts) if left_out is None else torch.split(left_out.to(device), NUM_ASKED)
