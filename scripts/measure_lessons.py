@@ -42,10 +42,13 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results" / "lessons"
 CHOICES: dict[str, dict[str, Any]] = {
     "default": {},
+    "quadratic": {"settings": {"head": {"kind": "quadratic"}}},
     "clare": {"method": "clare"},
     "clare, quick": {"method": "clare", "mode": "quick"},
     "clare-plus": {"method": "clare-plus"},
 }
+FROZEN = ("default", "quadratic")
+"""Choices of which it is told what a lesson costs."""
 Examples = dict[str, list[Any]]
 
 
@@ -105,7 +108,7 @@ def share_right(found: Sequence[tuple[str, list[str]]], of: Sequence[str], among
 def teach(choice: Mapping[str, Any], given: argparse.Namespace, lessons: list[list[str]]) -> dict[str, Any]:
     """Teach the lessons and return what was measured after each."""
     train, test = drawings() if given.drawings else tree(given.pictures)
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = choice.get("settings", {})
     for override in given.set:
         settings = merge(settings, parse_override(override))
     backbone = find_backbone(None if given.backbone is None else str(given.backbone))
@@ -172,7 +175,7 @@ def table() -> str:
         for choice in CHOICES:
             last = [run["after"][-1]["accuracy"] for run in own if run["choice"] == choice]
             cells.append(f"{sum(last) / len(last):.1f}" if last else "-")
-        ours = [run for run in own if run["choice"] == "default"]
+        ours = [run for run in own if run["choice"] in FROZEN]
         cells += [f"{max(run[key] for run in ours):.1f}" for key in ("greatest_fall", "greatest_fall_among_themselves")]
         orders = len({run["order"] for run in own})
         title = f"{data}, {own[0]['num_classes']} classes in {num_lessons} lessons"

@@ -24,9 +24,9 @@ SEED = 0
 NUM_STRANGERS = 100
 CLASSES_PER_TASK = 10
 DRAWINGS_PER_CLASS = 40
-CASES: tuple[tuple[int, str, Mode, str | None], ...] = (
-    (10, DEFAULT_METHOD, "learn", None),
-    (30, DEFAULT_METHOD, "learn", None),
+CASES: tuple[tuple[int, str, Mode, str], ...] = (
+    (10, DEFAULT_METHOD, "learn", "quadratic"),
+    (30, DEFAULT_METHOD, "learn", "quadratic"),
     (10, "clare", "learn", "aligned"),
     (30, "clare", "learn", "aligned"),
     (10, "clare", "quick", "aligned"),
@@ -35,7 +35,7 @@ CASES: tuple[tuple[int, str, Mode, str | None], ...] = (
     (30, "clare", "quick", "discriminant"),
     (30, "clare", "quick", "quadratic"),
 )
-"""Classes, method, kind of lesson, and head; none is the method's own by default."""
+"""Classes, method, kind of lesson, and head."""
 
 
 def drawings(images: LabelledImages, label: int) -> list[Pixels]:
@@ -64,12 +64,10 @@ def certainties(model: Classifier, images: list[Pixels], labels: list[str]) -> d
     return found
 
 
-def measure(
-    dataset: Dataset, order: list[int], num_classes: int, method: str, mode: Mode, head: str | None
-) -> dict[str, Any]:
+def measure(dataset: Dataset, order: list[int], num_classes: int, method: str, mode: Mode, head: str) -> dict[str, Any]:
     """Teach classes task by task, and score test drawings of these and of others."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {} if head is None else {"head": {"kind": head}}
+        settings = {"head": {"kind": head}}
         model = Classifier(Path(folder) / "model", backbone=None, method=method, settings=settings, device="cpu")
         for start in range(0, num_classes, CLASSES_PER_TASK):
             task = order[start : start + CLASSES_PER_TASK]

@@ -74,7 +74,7 @@ def test_a_folder_of_the_old_format_is_taught_without_dates(tmp_path: Path) -> N
     opened.remove("dog")
     opened.undo()
     opened.undo()
-    assert json.loads((old / "model.json").read_text())["format"] == 2
+    assert json.loads((old / "model.json").read_text())["format"] == 3
     assert (old / values["tensors"]).read_bytes() == tensors
     assert opened.version == 4
 

@@ -13,7 +13,7 @@ from clare.classifier import teaching
 from clare.classifier.classifier import Classifier, load
 from clare.classifier.defaults import DEFAULT_METHOD
 from clare.classifier.measure import fall_in_words, fallen
-from clare.classifier.memory import BYTES_PER_CLASS, MAX_HELD_BACK, MIN_HELD_BACK, Memory, num_held
+from clare.classifier.memory import BYTES_IN_ALL, BYTES_PER_CLASS, MAX_HELD_BACK, MIN_HELD_BACK, Memory, num_held
 from clare.data.images import Pixels
 from clare.engine.context import Silence
 from clare.methods.protocols import CachesFeatures
@@ -172,9 +172,10 @@ def test_falls_are_told_from_more_than_ten_points_on() -> None:
 
 
 def test_what_is_kept_of_a_class_is_bounded() -> None:
-    assert num_held(24) == MAX_HELD_BACK
-    assert 2 * 4608 * num_held(4608) <= BYTES_PER_CLASS
-    assert num_held(10**6) == MIN_HELD_BACK
+    assert num_held(24, 10) == MAX_HELD_BACK
+    assert 2 * 4608 * num_held(4608, 10) <= BYTES_PER_CLASS
+    assert 500 * 2 * 4608 * num_held(4608, 500) <= BYTES_IN_ALL
+    assert num_held(10**6, 1) == num_held(4608, 10**4) == MIN_HELD_BACK
     features = torch.full((3, 4), 1e9)
     kept = Memory.empty(1, 4).holding(features, torch.zeros(3, dtype=torch.int64))
     assert bool(torch.isfinite(Memory.from_tensors(kept.tensors(), 1).held).all())

@@ -106,7 +106,7 @@ def test_drawings_are_taught_with_the_settings_of_the_preset(method: str) -> Non
 def test_by_default_photos_are_read_as_far_as_a_square_matrix_allows(sizes: dict[str, int], num_blocks: int) -> None:
     settings = BackboneSettings(name="vit_tiny_patch16_224", weights="random", image_size=32, architecture=sizes)
     found = default_settings(load_backbone(settings), DEFAULT_METHOD, {})
-    assert found.head.kind == "quadratic"
+    assert (found.head.kind, found.head.shrinkage, found.head.num_directions) == ("gaussian", "left-out", 4)
     assert found.reading == FeatureSettings(blocks=num_blocks, patches=True, views=3)
 
 
@@ -199,8 +199,8 @@ def test_capacity_lasts_only_where_it_is_claimed(tmp_path: Path) -> None:
 
 def test_an_evaluation_counts_by_hand() -> None:
     logits = torch.tensor([[0.9, 0.1], [0.2, 0.4], [0.3, 0.8], [0.1, 0.2]])
-    curve = {"slope": -10.0, "offset": 5.0, "threshold": 0.5}
-    found = counted(["a", "b"], ["a", "a", "b", "c"], logits, curve, scale=10.0)
+    flagged = torch.tensor([False, True, False, True])
+    found = counted(["a", "b"], ["a", "a", "b", "c"], logits, flagged, scale=10.0)
     assert (found.counts, found.correct, found.confusion) == ((2, 1), (1, 1), [[1, 1], [0, 1]])
     assert (found.num_flagged, found.strangers) == (1, {"c": (1, 1)})
     assert (found.accuracy, found.unknown_rate) == (2 / 3, 1 / 3)
@@ -208,8 +208,8 @@ def test_an_evaluation_counts_by_hand() -> None:
     sure = [1 / (1 + math.exp(-apart)) for apart in (8, 2, 5)]
     assert found.certainty == pytest.approx(sum(sure) / 3)
     assert found.calibration_error == pytest.approx((2 - sure[0] - sure[2] + sure[1]) / 3)
-    assert counted(["a", "b"], ["a"], logits[:1], None, scale=1.0).num_flagged == 0
-    nothing = counted(["a", "b"], [], logits[:0], curve, scale=1.0)
+    assert counted(["a", "b"], ["a"], logits[:1], flagged[:1], scale=1.0).num_flagged == 0
+    nothing = counted(["a", "b"], [], logits[:0], flagged[:0], scale=1.0)
     assert (nothing.certainty, nothing.calibration_error) == (None, None)
     assert (nothing.accuracy, nothing.unknown_rate, nothing.counts) == (None, None, (0, 0))
 
@@ -245,7 +245,7 @@ def test_a_thousand_classes_of_few_pictures_are_counted_without_their_square() -
     names = [f"class {place}" for place in range(3000)]
     logits = torch.zeros(4, 3000)
     logits[0, 5] = logits[1, 7] = logits[2, 7] = logits[3, 9] = 1.0
-    found = counted(names, ["class 5", "class 5", "class 7", "stranger"], logits, None, 1.0)
+    found = counted(names, ["class 5", "class 5", "class 7", "stranger"], logits, torch.zeros(4, dtype=torch.bool), 1.0)
     assert found.taken == {5: {5: 1, 7: 1}, 7: {7: 1}}
     assert (found.counts[5], found.correct[5], found.counts[7], sum(found.counts)) == (2, 1, 1, 3)
     assert found.strangers == {"stranger": (1, 0)}

@@ -166,9 +166,9 @@ def test_a_damaged_or_newer_model_is_named(tmp_path: Path, fails: Callable[..., 
     model, pictures = tmp_path / "model", write_pictures(tmp_path / "january", "cat", "dog")
     make(model, pictures, "--quick")
     manifest = (model / "model.json").read_text()
-    (model / "model.json").write_text(manifest.replace('"format": 2', '"format": 3'))
+    (model / "model.json").write_text(manifest.replace('"format": 3', '"format": 4'))
     for command in (("learn", model, pictures), ("predict", model, pictures), ("inspect", model), ("undo", model)):
-        assert "has format 3, this version reads 1 to 2; install a newer clare" in fails(*command)
+        assert "has format 4, this version reads 1 to 3; install a newer clare" in fails(*command)
     (model / "model.json").write_text(manifest)
     tensors = model / json.loads(manifest)["tensors"]
     tensors.write_bytes(tensors.read_bytes()[:-1] + b"x")

@@ -183,3 +183,26 @@ def test_an_unknown_picture_is_not_named_beside_the_verdict(tmp_path: Path) -> N
     line = invoke("predict", model, pictures, "--threshold", "0").strip()
     assert line.startswith(f"{pictures / 'sun' / '00.png'}: none of these? (unknown ")
     assert "; if it is one of them: " in line
+
+
+def test_sets_and_shares_are_asked_for_by_name(tmp_path: Path, fails: Callable[..., str]) -> None:
+    model = tmp_path / "model"
+    invoke("learn", model, write_pictures(tmp_path / "old", "cat", "dog", number=50), "--quick")
+    pictures = write_pictures(tmp_path / "new", "cat", number=3)
+    found = [
+        json.loads(line) for line in invoke("predict", model, pictures, "--coverage", "0.9", "--json").splitlines()
+    ]
+    assert all(line["one_of"][0] == line["guesses"][0]["name"] for line in found)
+    assert "; one of: " in invoke("predict", model, pictures, "--coverage", "0.9")
+    invoke("predict", model, pictures, "--coverage", "0.9", "--csv", tmp_path / "out.csv")
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert [row["one_of"].split("; ") for row in rows] == [line["one_of"] for line in found]
+    assert [row["name_1"] for row in rows] == [line["guesses"][0]["name"] for line in found]
+    assert "one_of" not in invoke("predict", model, pictures, "--unknown-rate", "0.1", "--json")
+    for option, sentence in (
+        (("--coverage", "0.99"), "need 99 held-back pictures, and the model keeps 20"),
+        (("--unknown-rate", "0.01"), "takes 99 held-back pictures"),
+        (("--coverage", "2"), "the coverage is 2; give a share between 0 and 1"),
+        (("--unknown-rate", "0.1", "--threshold", "0.5"), "give one of them"),
+    ):
+        assert sentence in fails("predict", model, pictures, *option)

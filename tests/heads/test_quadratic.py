@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clare.heads import quadratic
 from clare.heads.drift import moved
+from clare.heads.precision import Precision
 from clare.heads.quadratic import QuadraticHead, leading_root, quadratic_rows, quadratic_scores
 from clare.heads.scatter import discriminant_rows, shrunk_covariance
 from clare.steps import found_in
@@ -115,7 +116,7 @@ def test_features_without_any_variance_still_have_finite_rows() -> None:
     means = torch.eye(NUM_CLASSES, NUM_FEATURES)
     nothing = torch.zeros(NUM_FEATURES, NUM_FEATURES)
     factors = torch.stack([leading_root(nothing, 2)] * NUM_CLASSES)
-    rows = quadratic_rows(means, shrunk_covariance(means, nothing, 3, 0.1), factors, 0.1)
+    rows = quadratic_rows(means, Precision.of_matrix(shrunk_covariance(means, nothing, 3, 0.1)), factors, 0.1)
     assert bool(torch.isfinite(rows).all())
     assert quadratic_scores(means, rows).argmax(1).tolist() == [0, 1, 2]
 

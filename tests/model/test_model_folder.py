@@ -124,10 +124,10 @@ def test_a_backbone_built_by_hand_must_be_given_again(tmp_path: Path, tiny_backb
         ("{", r"model\.json is not valid JSON .*; restore the folder from a copy"),
         ("[]", r"is not a model's manifest: it names no format"),
         ("{}", r"is not a model's manifest: it names no format"),
-        ('{"format": 99}', r"has format 99, this version reads 1 to 2; install a newer clare"),
+        ('{"format": 99}', r"has format 99, this version reads 1 to 3; install a newer clare"),
         ('{"format": 1, "seed": 0}', r"does not name method, structure, backbone, .*; restore the folder"),
         ('{"format": 2, "seed": 0}', r"does not name method, .*, history, kept, num_kept; restore the folder"),
-        ('{"format": "2"}', r"has format 2, this version reads 1 to 2"),
+        ('{"format": "2"}', r"has format 2, this version reads 1 to 3"),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_named(

@@ -26,6 +26,7 @@ from clare.model.checks import RESTORE
 from clare.model.folder import Manifest
 from clare.model.lock import writing
 from clare.model.records import Change, ClassInfo, Kind, standing
+from clare.model.tensors import write_state_tensors
 from clare.seeds import check_seed
 from clare.settings import build_settings, overlaid
 
@@ -96,7 +97,7 @@ class Changes(Facts):
                 there = files.read_manifest(path)
                 if there.state["classes"] and there.history != state.manifest.history[: len(there.history) or None]:
                     raise ModelError(f"{path} holds another model, which would be lost; save to another folder")
-            values = {**state.manifest.state, "tensors": files.write_state_tensors(path, state.tensors())}
+            values = {**state.manifest.state, "tensors": write_state_tensors(path, state.tensors())}
             files.commit(path, replace(state.manifest, state=values, kept=[]))
 
     @property

@@ -176,10 +176,11 @@ class Classifier(Answers):
             before = lesson.counts_of(parts, begun.memory)
             memory = lesson.taught(parts, listener, begun.memory, pictures, mode)
             earlier = lesson.counts_of(parts, memory)
-            memory, logits = lesson.held_back(parts, memory, pictures)
-            calibration = lesson.calibrated(parts, memory)
-            evaluation = evaluation_of(parts.method, pictures.held_back, logits, calibration)
-            method, seconds = parts.method, time.perf_counter() - started
+            memory, features, logits = lesson.held_back(parts, memory, pictures)
+            calibration, method = lesson.calibrated(parts, memory), parts.method
+            unknown = lesson.unknown_scores(method, features, logits, calibration)
+            evaluation = evaluation_of(method, pictures.held_back, (logits, unknown), calibration)
+            seconds = time.perf_counter() - started
             report = report_of(
                 pictures, evaluation, earlier, calibration, capacity_of(method), tasks_left(method), seconds
             )

@@ -19,6 +19,8 @@ DEFAULT_METHOD = "linear"
 STATISTICS: dict[str, Any] = {"kind": "quadratic", "shrinkage": "auto", "own_share": "auto"}
 TRUST = 0.05
 """Part of earlier classes that a lesson may cost: nobody chose a learning rate for these pictures."""
+OTHER_STATISTICS: dict[str, Any] = {**STATISTICS, "num_directions": 16}
+"""What another kind of head than the default's takes over, as far as it has it."""
 WIDEST = 4608
 """Features that a head of statistics reads at the most: it keeps a square matrix of them."""
 DRAWINGS: dict[str, dict[str, Any]] = {
@@ -26,7 +28,7 @@ DRAWINGS: dict[str, dict[str, Any]] = {
     "clare": {"probe_epochs": 3, "learning_rate": 0.2, "trust": TRUST},
     "clare-plus": {"trust": TRUST},
     "finetune": {"learning_rate": 0.05, "batch_size": 16},
-    "linear": {"features": {"blocks": 4, "patches": True}, "head": {**STATISTICS, "num_directions": 16}},
+    "linear": {"features": {"blocks": 4, "patches": True}, "head": {"kind": "gaussian"}},
 }
 """What the preset quickdraw says for every method, and for some, within a trust region; `linear` is the default."""
 PHOTOS: dict[str, dict[str, Any]] = {
@@ -41,7 +43,7 @@ PHOTOS: dict[str, dict[str, Any]] = {
     },
     "linear": {
         "features": {"blocks": 6, "patches": True, "views": 3},
-        "head": {**STATISTICS, "num_directions": 16},
+        "head": {"kind": "gaussian"},
     },
 }
 """Fewer epochs than the paper's 5 and 20, so that a CPU is not kept busy for hours."""
@@ -58,6 +60,8 @@ def default_settings(backbone: Backbone, method: str, settings: Mapping[str, Any
     chosen = DRAWINGS if is_drawing_backbone(backbone.settings) else PHOTOS
     fields = kind.settings_type.model_fields
     ours = {**chosen[""], **chosen.get(method, {})}
+    if dict(settings.get("head", {})).get("kind", "gaussian") != ours["head"]["kind"] == "gaussian":
+        ours["head"] = OTHER_STATISTICS
     features, family = dict(ours.get("features", {})), family_of(backbone.vit)
     if features.get("patches"):
         features["patches"] = family.beside(backbone.vit) != "nothing"

@@ -15,7 +15,7 @@ from clare.classifier.parts import Parts
 from clare.classifier.pictures import Reader
 from clare.classifier.unknown import threshold_of
 from clare.methods.protocols import Capacity, ClaimsCoordinates, capacity_of
-from clare.methods.state import snapshot_of
+from clare.methods.state import packed_tensors
 from clare.model.folder import Manifest
 from clare.model.records import Change, ClassInfo, ClassReport, class_reports
 
@@ -30,7 +30,7 @@ class State:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors that a folder keeps of it."""
-        return {**snapshot_of(self.parts.method).tensors, **self.memory.tensors()}
+        return {**packed_tensors(self.parts.method), **self.memory.tensors()}
 
 
 class Facts(ABC):

@@ -12,8 +12,10 @@ from clare.classifier.measure import Counts, kept_counts
 from clare.classifier.memory import Memory
 from clare.classifier.parts import Parts
 from clare.classifier.pictures import Pictures, as_images
-from clare.classifier.unknown import best_logits, calibrate
+from clare.classifier.teaching import DISTANCE, LOGIT
+from clare.classifier.unknown import calibrate, scores
 from clare.engine.context import Listener
+from clare.methods.base import Method
 from clare.methods.protocols import CachesFeatures
 from clare.model.records import ClassInfo, Mode
 
@@ -42,14 +44,20 @@ def taught(parts: Parts, listener: Listener, memory: Memory, pictures: Pictures,
     return memory
 
 
-def held_back(parts: Parts, memory: Memory, pictures: Pictures) -> tuple[Memory, Tensor]:
-    """Remember the features of pictures that were held back, and return their logits."""
+def held_back(parts: Parts, memory: Memory, pictures: Pictures) -> tuple[Memory, Tensor, Tensor]:
+    """Remember the features of pictures that were held back, and return them with their logits."""
     held = [image for images in pictures.held_back.values() for image in images]
     features = teaching.features_of(parts.context, parts.method, held) if held else memory.held[:0]
     place_of = {name: place for place, name in enumerate(parts.method.classes)}
     labels = [place_of[name] for name, images in pictures.held_back.items() for _ in images]
     memory = memory.holding(features, torch.tensor(labels, dtype=torch.int64))
-    return memory, teaching.logits_of(parts.context, parts.method, features)
+    return memory, features, teaching.logits_of(parts.context, parts.method, features)
+
+
+def unknown_scores(method: Method, features: Tensor, logits: Tensor, calibration: dict[str, Any] | None) -> Tensor:
+    """Return the scores that pictures show none of the classes; zero as long as they are not calibrated."""
+    by = LOGIT if calibration is None else calibration.get("by", LOGIT)
+    return scores(calibration, teaching.familiarity_of(method, features, logits, by))
 
 
 def counts_of(parts: Parts, memory: Memory) -> Counts:
@@ -64,9 +72,17 @@ def calibrated(parts: Parts, memory: Memory) -> dict[str, Any] | None:
     """Fit the score of being unknown, and the probabilities, to the held-back pictures of all classes so far."""
     if len(parts.method.classes) < 2:
         return None
-    logits = teaching.logits_of(parts.context, parts.method, memory.held)
-    curve = calibrate(*best_logits(logits, memory.labels))
-    return None if curve is None else {**curve, "scale": fit_scale(logits, memory.labels)}
+    method, held, labels = parts.method, memory.held, memory.labels
+    logits = teaching.logits_of(parts.context, method, held)
+    curves = {}
+    for by in (LOGIT, DISTANCE) if teaching.tells_distances(method) else (LOGIT,):
+        found = [teaching.familiarity_of(method, held, logits, by, left_out) for left_out in (None, labels)]
+        curves[by] = calibrate(*found)
+    curve = curves[by]
+    if curve is None:
+        return None
+    # An exported model knows its logits alone.
+    return {**curve, "by": by, "of_logits": curves[LOGIT], "scale": fit_scale(logits, labels)}
 
 
 def dated(known: list[ClassInfo], pictures: Pictures, mode: Mode, task: int, now: str) -> list[ClassInfo]:

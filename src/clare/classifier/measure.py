@@ -10,7 +10,7 @@ from torch import Tensor
 from clare.classifier.certainty import calibration_error, fitted_scale
 from clare.classifier.memory import Memory
 from clare.classifier.pictures import Pictures
-from clare.classifier.unknown import scores, threshold_of
+from clare.classifier.unknown import threshold_of
 from clare.methods.base import Method
 from clare.methods.protocols import Capacity
 from clare.model.records import Evaluation
@@ -20,15 +20,19 @@ Counts = dict[str, dict[str, Any]]
 
 
 def evaluation_of(
-    method: Method, images: Mapping[str, Sequence[Any]], logits_NK: Tensor, calibration: dict[str, Any] | None
+    method: Method, images: Mapping[str, Sequence[Any]], seen: tuple[Tensor, Tensor], calibration: dict[str, Any] | None
 ) -> Evaluation:
-    """Count what pictures with these logits, class by class, were taken for; unknown classes are counted apart."""
+    """Count what pictures with these logits and scores, class by class, were taken for; unknown classes apart."""
     given = [name for name in images for _ in images[name]]
-    known, threshold, scale = method.classes, threshold_of(calibration), fitted_scale(calibration, method)
+    flagged = (seen[1] >= threshold_of(calibration)) & (calibration is not None)
+    return counted(method.classes, given, seen[0], flagged, fitted_scale(calibration, method))
+
+
+def counted(known: Sequence[str], given: Sequence[str], logits_NK: Tensor, flagged: Tensor, scale: float) -> Evaluation:
+    """Count what pictures of the given classes were taken for, some of which were said to be none of them."""
     place_of = {name: place for place, name in enumerate(known)}
     num_known = len(known)
     truth = torch.tensor([place_of.get(name, num_known) for name in given], dtype=torch.int64)
-    flagged = (scores(calibration, logits_NK.amax(1)) >= threshold) & (calibration is not None)
     is_known = truth < num_known
     certainty, answers = (scale * logits_NK[is_known].double()).softmax(1).max(1)
     # A square of thousands of classes would be nearly empty: what there is of it is counted.

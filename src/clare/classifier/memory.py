@@ -11,17 +11,18 @@ from torch import Tensor
 from clare.heads.drift import Drift, moved
 from clare.model.folder import EXTRA
 
-MAX_HELD_BACK, MIN_HELD_BACK = 50, 8
-"""Held-back pictures per class whose features are kept, at the most and where features are very wide."""
-BYTES_PER_CLASS = 2**18
-"""Room for the features of a class's held-back pictures, as far as the least number of them fits."""
+MAX_HELD_BACK, MIN_HELD_BACK = 50, 4
+"""Held-back pictures per class whose features are kept, at the most, and where features are wide or classes many."""
+BYTES_PER_CLASS, BYTES_IN_ALL = 2**18, 36 * 2**20
+"""Room for the features of the held-back pictures of a class, and of all, as far as the least number of them fits."""
 LARGEST = 65504.0
 """Largest number of half precision, in which features are kept."""
 
 
-def num_held(width: int) -> int:
-    """Return how many held-back pictures of a class are kept as features of this width."""
-    return max(MIN_HELD_BACK, min(MAX_HELD_BACK, BYTES_PER_CLASS // max(1, 2 * width)))
+def num_held(width: int, num_classes: int) -> int:
+    """Return how many held-back pictures of each of so many classes are kept as features of this width."""
+    room = min(BYTES_PER_CLASS, BYTES_IN_ALL // max(1, num_classes))
+    return max(MIN_HELD_BACK, min(MAX_HELD_BACK, room // max(1, 2 * width)))
 
 
 def as_kept(features: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ class Memory:
     def holding(self, held: Tensor, labels: Tensor) -> "Memory":
         """Add features of held-back pictures; of each class the newest are kept."""
         held, labels = torch.cat([self.held, as_kept(held)]), torch.cat([self.labels, labels])
-        most = num_held(held.shape[1])
+        most = num_held(held.shape[1], len(self.counts))
         newest = [(labels == label).nonzero().squeeze(1)[-most:] for label in sorted(set(labels.tolist()))]
         chosen = torch.cat(newest).sort().values if newest else labels[:0]
         return replace(self, held=held[chosen], labels=labels[chosen])

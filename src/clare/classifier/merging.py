@@ -10,11 +10,8 @@ from clare.classifier import lesson, teaching
 from clare.classifier.facts import State
 from clare.classifier.labels import quoted
 from clare.errors import ModelError
-from clare.methods.state import learnt_tensors
+from clare.methods.state import HEAD, learnt_tensors
 from clare.model.records import ClassInfo
-
-HEAD = "head."
-"""How the names of a head's tensors begin."""
 
 
 def check_mergeable(ours: State, theirs: State, labels: tuple[str, str]) -> None:

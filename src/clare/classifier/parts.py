@@ -45,9 +45,13 @@ class Parts:
         shorter_side = 2 * side if self.transforms.train == "crop" else side
         return Reader(self.backbone.channels, shorter_side, self.method.seed, skip_bad)
 
-    def logits(self, images: Sequence[Pixels]) -> Tensor:
-        """Return the logits of pictures over all known classes."""
-        return teaching.logits_of(self.context, self.method, teaching.features_of(self.context, self.method, images))
+    def features(self, images: Sequence[Pixels]) -> Tensor:
+        """Return the features of pictures."""
+        return teaching.features_of(self.context, self.method, images)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the logits of features over all known classes."""
+        return teaching.logits_of(self.context, self.method, features)
 
 
 def new_parts(

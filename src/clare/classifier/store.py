@@ -14,6 +14,7 @@ from clare.methods.state import Snapshot, restore
 from clare.model import folder as files
 from clare.model.folder import Manifest
 from clare.model.lock import no_model_without_lesson, writing
+from clare.model.tensors import read_tensors, write_state_tensors
 
 Tensors = dict[str, Tensor]
 Change = dict[str, Any]
@@ -46,7 +47,7 @@ class InFolder:
 
     def read(self, manifest: Manifest, parts: Parts | None) -> tuple[Parts, Tensors]:
         """Read the tensors of a state; who is read in the middle of a change by another process reads the next."""
-        state, tensors = manifest.state, files.read_tensors(self.path / manifest.state["tensors"])
+        state, tensors = manifest.state, read_tensors(self.path / manifest.state["tensors"])
         if parts is not None and _made_alike(
             state, files.make_state(parts.method, parts.backbone, parts.transforms, "")
         ):
@@ -55,7 +56,7 @@ class InFolder:
 
     def begin(self, manifest: Manifest, tensors: Tensors, parts: Parts) -> Manifest:
         """Write the first state."""
-        manifest = replace(manifest, state={**manifest.state, "tensors": files.write_state_tensors(self.path, tensors)})
+        manifest = replace(manifest, state={**manifest.state, "tensors": write_state_tensors(self.path, tensors)})
         latest = self.latest()
         if latest is not None and (latest.state, latest.num_kept) == (manifest.state, manifest.num_kept):
             # What a process left that was killed before its first lesson is this model already.
@@ -67,7 +68,7 @@ class InFolder:
         self, manifest: Manifest, state: files.State, tensors: Tensors, change: Change, parts: Parts
     ) -> Manifest:
         """Write a new state."""
-        state = {**state, "tensors": files.write_state_tensors(self.path, tensors)}
+        state = {**state, "tensors": write_state_tensors(self.path, tensors, manifest.state["tensors"])}
         return files.advance(self.path, manifest, state, change)
 
     def step_back(self, manifest: Manifest, change: Change) -> Manifest:

@@ -19,6 +19,7 @@ from clare.engine.passes import run_sweep, sweep
 from clare.engine.train import Place
 from clare.errors import ModelError
 from clare.heads.aligned import AlignedHead, GaussianFeatures
+from clare.heads.discriminant import DiscriminantHead
 from clare.heads.drift import Drift, fit_drift_of_parts
 from clare.heads.trained import TrainedHead
 from clare.methods import METHODS
@@ -28,6 +29,10 @@ from clare.seeds import generator_at
 from clare.steps import TaskInfo
 
 NUM_MEASURED = 32
+NUM_ASKED = 1000
+"""Pictures whose distances are computed at a time."""
+DISTANCE, LOGIT = "distance", "logit"
+"""What the score of showing none of the classes goes by."""
 TRAINING_FACTOR = 3.0
 """A training step costs about three forward passes: one forward, one back through activations, and the update."""
 
@@ -50,10 +55,30 @@ def features_of(context: Context, method: Method, images: Sequence[Pixels]) -> T
 def logits_of(context: Context, method: Method, features: Tensor) -> Tensor:
     """Return the logits of features over all known classes, shape (N, K), on the CPU."""
     method.eval()
-    parts = torch.split(features, context.settings.eval_batch_size)
+    # Where there are no pictures nobody knows how wide their features would be.
+    parts = torch.split(features, context.settings.eval_batch_size) if len(features) else ()
     with context.ranks.autocast():
         logits = [method.classify(part.to(context.ranks.device)).float().cpu() for part in parts]
     return torch.cat(logits) if logits else torch.zeros(0, len(method.classes))
+
+
+def tells_distances(method: Method) -> bool:
+    """Tell whether a method keeps what distances to its classes are measured with."""
+    return isinstance(method, KeepsRowsAlone) and isinstance(method.head, DiscriminantHead)
+
+
+@torch.no_grad()
+def familiarity_of(method: Method, features: Tensor, logits: Tensor, by: str, left_out: Tensor | None = None) -> Tensor:
+    """Return how well pictures go with any known class, or any but one: by distances or by the largest logit."""
+    if by == DISTANCE and isinstance(method.head, DiscriminantHead) and len(features):
+        head, device = method.head, method.head.means.device
+        parts = torch.split(features, NUM_ASKED)
+        outs = [None] * len(parts) if left_out is None else torch.split(left_out.to(device), NUM_ASKED)
+        pairs = zip(parts, outs, strict=True)
+        return torch.cat([head.strangers().familiarity(head.seen(part.to(device)), out).cpu() for part, out in pairs])
+    if left_out is not None:
+        logits = logits.scatter(1, left_out[:, None], -torch.inf)
+    return logits.amax(1) if len(logits) else logits.new_zeros(0)
 
 
 def fit_move(method: Method, before: Tensor, after: Tensor, labels: Tensor) -> Drift:

@@ -1,37 +1,47 @@
 """The score that a picture is none of the known classes.
 
-A held-back picture stands for a known one by its largest logit, and for an unknown one by its largest logit among the
-other classes, as if its own had never been taught. A logistic curve is fitted to these pairs, so the score is the
-probability that a picture is unknown when known and unknown ones are equally frequent.
+It goes by how well a picture goes with any class, its familiarity. A held-back picture stands for a known one, and for
+an unknown one by its familiarity with the other classes, as if its own had never been taught. How steeply the score
+rises as pictures become less familiar is fitted to these pairs; where it reaches one half follows from the share of
+known pictures that one accepts to lose.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from clare.errors import ModelError
+
 DEFAULT_THRESHOLD = 0.5
+UNKNOWN_RATE = 0.1
+"""Share of known pictures that may lie at or above the threshold."""
+LEAST_SLOPE = -1e-3
 MIN_PAIRS = 4
 NUM_STEPS = 50
 RIDGE = 1e-3
 
 
-def best_logits(logits_NK: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each picture's largest logit, and its largest among the classes other than its own."""
-    others = logits_NK.clone()
-    others[torch.arange(len(labels_N)), labels_N] = -torch.inf
-    return logits_NK.amax(1), others.amax(1)
+def limit_at(known: Tensor, rate: float) -> float | None:
+    """Return the familiarity up to which a picture is called unknown so that no more than this share of known ones is.
+
+    The promise is that of split conformal prediction; with too few pictures for it there is no such limit.
+    """
+    place = math.floor(rate * (len(known) + 1) + 1e-9)
+    return float(known.double().sort().values[place - 1]) if place else None
 
 
 def calibrate(known: Tensor, left_out: Tensor) -> dict[str, Any] | None:
-    """Fit the curve to pairs of largest logits; too few pairs, or only one class, give none."""
+    """Fit the curve to pairs of familiarities; too few pairs, or only one class, give none."""
     if len(known) < MIN_PAIRS or not torch.isfinite(left_out).all():
         return None
     values = torch.cat([known, left_out]).double()
     centre, deviation = values.mean(), values.std().clamp(min=1e-9)
     targets = torch.cat([torch.zeros(len(known)), torch.ones(len(left_out))]).double()
-    slope, offset = _fit((values - centre) / deviation, targets)
-    curve = {"slope": slope / float(deviation), "offset": offset - slope * float(centre / deviation)}
+    slope = _fit((values - centre) / deviation, targets) / float(deviation)
+    limit = limit_at(known, UNKNOWN_RATE)
+    curve = {"slope": slope, "offset": -slope * (float(known.min()) if limit is None else limit)}
     return {
         **curve,
         "threshold": DEFAULT_THRESHOLD,
@@ -41,11 +51,23 @@ def calibrate(known: Tensor, left_out: Tensor) -> dict[str, Any] | None:
     }
 
 
-def scores(curve: dict[str, Any] | None, best: Tensor) -> Tensor:
-    """Return the score of pictures with these largest logits; without a curve nothing is called unknown."""
+def scores(curve: dict[str, Any] | None, familiarity: Tensor) -> Tensor:
+    """Return the score of pictures of such familiarity; without a curve nothing is called unknown."""
     if curve is None:
-        return torch.zeros(len(best), dtype=torch.float64)
-    return torch.sigmoid(curve["slope"] * best.double() + curve["offset"])
+        return torch.zeros(len(familiarity), dtype=torch.float64)
+    return torch.sigmoid(curve["slope"] * familiarity.double() + curve["offset"])
+
+
+def threshold_at(curve: dict[str, Any] | None, known: Tensor, rate: float) -> float:
+    """Return the threshold at which this share of known pictures is lost, as far as held-back ones tell."""
+    limit = limit_at(known, rate)
+    if curve is None or limit is None:
+        needed = math.ceil(1 / rate - 1e-9) - 1
+        raise ModelError(
+            f"to lose {100 * rate:g} % of known pictures takes {max(needed, MIN_PAIRS)} held-back pictures of two "
+            f"classes or more, and the model keeps {len(known)}; accept a larger share, or teach it more pictures"
+        )
+    return float(scores(curve, torch.tensor([limit])))
 
 
 def threshold_of(curve: dict[str, Any] | None) -> float:
@@ -53,8 +75,8 @@ def threshold_of(curve: dict[str, Any] | None) -> float:
     return DEFAULT_THRESHOLD if curve is None else float(curve["threshold"])
 
 
-def _fit(values: Tensor, targets: Tensor) -> tuple[float, float]:
-    """Return slope, never above zero, and offset of a logistic regression with a small ridge, by Newton's method."""
+def _fit(values: Tensor, targets: Tensor) -> float:
+    """Return the slope, always below zero, of a logistic regression with a small ridge, by Newton's method."""
     design = torch.stack([values, torch.ones_like(values)], dim=1)
     weights = torch.zeros(2, dtype=torch.float64)
     ridge = RIDGE * len(values) * torch.diag(torch.tensor([1.0, 0.0], dtype=torch.float64))
@@ -63,5 +85,5 @@ def _fit(values: Tensor, targets: Tensor) -> tuple[float, float]:
         gradient = design.T @ (chance - targets) + ridge @ weights
         curvature = (design.T * (chance * (1 - chance)).clamp(min=1e-9)) @ design + ridge
         weights = weights - torch.linalg.solve(curvature, gradient)
-    # Known pictures have the larger logits by construction; a rising curve could only be noise.
-    return min(float(weights[0]), 0.0), float(weights[1])
+    # Known pictures are the more familiar ones by construction; a rising curve could only be noise.
+    return min(float(weights[0]), LEAST_SLOPE)

@@ -87,6 +87,14 @@ def predict(
         float | None,
         typer.Option(min=0, max=1, help="Score from which an image is none of these; the model's when left out."),
     ] = None,
+    unknown_rate: Annotated[
+        float | None,
+        typer.Option(help="Set that score by the share of pictures of known classes that may be lost, such as 0.05."),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="Also name the smallest set that holds the right name in this share of cases, such as 0.95."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each image.")] = False,
     csv: Annotated[Path | None, typer.Option(help="Write a table to this file instead.")] = None,
     method: OwnMethod = None,
@@ -96,7 +104,8 @@ def predict(
     from clare.classifier.classifier import load
     from clare.cli.predict import answer
 
-    leave_if(answer(load(model, method=method, device=device), images, top, threshold, json, csv))
+    opened = load(model, method=method, device=device)
+    leave_if(answer(opened, images, top, opened.limits(threshold, unknown_rate, coverage), json, csv))
 
 
 def inspect(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
+from clare.classifier.answers import Limits
 from clare.classifier.classifier import Classifier
 from clare.classifier.sources import find_source, holds_many
 from clare.cli.console import console
@@ -23,7 +24,7 @@ BATCH = 256
 
 
 def answer(
-    model: Classifier, images: list[str], top: int, threshold: float | None, as_json: bool, csv_file: Path | None
+    model: Classifier, images: list[str], top: int, limits: Limits, as_json: bool, csv_file: Path | None
 ) -> list[str]:
     """Name pictures, and return a sentence for each that could not be read."""
     reader = model.reader()
@@ -41,15 +42,16 @@ def answer(
             except DataError as error:
                 # One that cannot be read is named and does not stop the rest.
                 problems.append(str(error).replace(", or pass --skip-bad-images", ""))
-        for found in model.guess_pixels(names, pixels, top, threshold):
+        for found in model.guess_pixels(names, pixels, top, limits):
             if as_json:
                 console.out(json.dumps(found.as_json(), ensure_ascii=False), highlight=False)
             elif csv_file is None:
                 console.print(as_line(found), soft_wrap=True, highlight=False)
             cells = [cell for guess in found.guesses for cell in (guess.name, f"{guess.probability:.6f}")]
-            rows.append([found.image, f"{found.unknown:.6f}", str(found.is_unknown).lower(), *cells])
+            names = [] if found.one_of is None else ["; ".join(found.one_of)]
+            rows.append([found.image, f"{found.unknown:.6f}", str(found.is_unknown).lower(), *names, *cells])
     if csv_file is not None:
-        write_text(csv_file, as_csv(rows, top))
+        write_text(csv_file, as_csv(rows, top, limits.least_probability is not None))
         console.print(f"{csv_file}: {len(rows)} pictures", soft_wrap=True, highlight=False)
     return problems
 
@@ -86,13 +88,14 @@ def as_line(answer: Answer) -> str:
     text = ", ".join(f"{escape(guess.name)} {100 * guess.probability:.1f} %" for guess in answer.guesses)
     score = f"(unknown {answer.unknown:.2f})"
     said = f"[bold yellow]none of these?[/] {score}; if it is one of them: {text}" if answer.is_unknown else text
-    return f"{escape(answer.image)}: {said}{'' if answer.is_unknown else f' {score}'}"
+    names = "" if answer.one_of is None else f"; one of: {', '.join(escape(name) for name in answer.one_of)}"
+    return f"{escape(answer.image)}: {said}{'' if answer.is_unknown else f' {score}'}{names}"
 
 
-def as_csv(rows: list[list[str]], top: int) -> str:
+def as_csv(rows: list[list[str]], top: int, has_sets: bool) -> str:
     """Return file, score, verdict, then names and probabilities in turn; no wider than the number of classes."""
-    num_guesses = max(((len(row) - 3) // 2 for row in rows), default=top)
-    heading = ["image", "unknown", "is_unknown"]
+    heading = ["image", "unknown", "is_unknown", *(["one_of"] if has_sets else [])]
+    num_guesses = max(((len(row) - len(heading)) // 2 for row in rows), default=top)
     for number in range(1, num_guesses + 1):
         heading += [f"name_{number}", f"probability_{number}"]
     return csv_text([heading, *rows])

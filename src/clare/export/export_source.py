@@ -62,7 +62,9 @@ class Source:
         """Slope, offset and threshold of the score that a picture shows none of the classes."""
         if self.calibration is None:
             return None
-        return {name: float(self.calibration[name]) for name in ("slope", "offset", "threshold")}
+        # A file answers with logits alone, so its score goes by them.
+        curve = self.calibration.get("of_logits") or self.calibration
+        return {name: float(curve[name]) for name in ("slope", "offset", "threshold")}
 
     @property
     def scale(self) -> float:

@@ -12,8 +12,17 @@ from torch import Tensor
 
 from clare.heads.drift import Drift, moved, stretched
 from clare.heads.head import FormSettings, ShrinkageSettings
-from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, shrinkage_for, within_scatter
+from clare.heads.precision import Precision
+from clare.heads.scatter import (
+    added_scatter,
+    discriminant_rows,
+    scatter_sums,
+    shrinkage_for,
+    shrunk_covariance,
+    within_scatter,
+)
 from clare.heads.solved import SolvedHead
+from clare.heads.strangers import Strangers
 
 
 class DiscriminantSettings(FormSettings, ShrinkageSettings):
@@ -37,6 +46,7 @@ class DiscriminantHead(SolvedHead):
     def __init__(self, num_features: int, settings: ShrinkageSettings) -> None:
         super().__init__(num_features, settings)
         self.register_buffer("scatter", torch.zeros(num_features, num_features))
+        self._strangers: tuple[Tensor, Strangers] | None = None
 
     @property
     def finished_size(self) -> int:
@@ -65,12 +75,20 @@ class DiscriminantHead(SolvedHead):
     def add_classes(self, sums: dict[str, Tensor]) -> None:
         """Take over the sums of new classes."""
         super().add_classes(sums)
-        self.scatter.add_(within_scatter(sums).to(self.scatter))
+        self.gather(sums)
 
     def add_samples(self, places: Tensor, sums: dict[str, Tensor]) -> None:
         """Take over the sums of more samples of known classes."""
-        self.scatter.add_(added_scatter(self.counts[places], self.means[places], sums).to(self.scatter))
+        self.gather_more(places, sums)
         super().add_samples(places, sums)
+
+    def gather(self, sums: dict[str, Tensor]) -> None:
+        """Add how samples of new classes scatter."""
+        self.scatter.add_(within_scatter(sums).to(self.scatter))
+
+    def gather_more(self, places: Tensor, sums: dict[str, Tensor]) -> None:
+        """Add how more samples of known classes scatter, and how far the means of both lie apart."""
+        self.scatter.add_(added_scatter(self.counts[places], self.means[places], sums).to(self.scatter))
 
     def sums_of(self, chosen: Tensor) -> dict[str, Tensor]:
         """Return the sums of some classes whose samples all lie at the mean of their class."""
@@ -85,6 +103,19 @@ class DiscriminantHead(SolvedHead):
     def solve(self) -> Tensor:
         """Return the rows of all classes, made out of the statistics."""
         return discriminant_rows(self.means, self.scatter, float(self.counts.sum()), self.shrinkage)
+
+    def strangers(self) -> Strangers:
+        """Return what tells how well samples go with the classes, made anew whenever the rows were."""
+        if self._strangers is None or self._strangers[0] is not self.rows:
+            # What names classes best may shrink so much that strangers look as near as anybody.
+            usual = shrinkage_for(self.num_features, float(self.counts.sum()))
+            self._strangers = self.rows, Strangers(self.means, self.counts, self.precision(usual))
+        return self._strangers[1]
+
+    def precision(self, shrinkage: float) -> Precision:
+        """Return the inverse of the covariance of all classes, shrunk as much."""
+        number = float(self.counts.sum())
+        return Precision.of_matrix(shrunk_covariance(self.means, self.scatter, number, shrinkage))
 
     @property
     def shrinkage(self) -> float:

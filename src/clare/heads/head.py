@@ -265,6 +265,14 @@ class Head(nn.Module, ABC):
         """Return the sums over a batch that the rows are made of: count, sum and maybe products per class."""
         return class_sums(self.seen(features), labels, weights, num_classes, outer=self.sums_products)
 
+    def packed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return what a model folder keeps of the head's tensors."""
+        return tensors
+
+    def unpacked(self, saved: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return saved tensors in full, after room was made for those whose size nothing else tells."""
+        return saved
+
     def resize(self, num_classes: int, block_size: int) -> None:
         """Make room for saved rows before they are loaded; a block of the right size stays where it is."""
         if block_size != len(self.block):

@@ -2,6 +2,7 @@
 
 from clare.heads.aligned import AlignedSettings
 from clare.heads.discriminant import DiscriminantSettings
+from clare.heads.gaussian import GaussianSettings
 from clare.heads.head import TrainingSettings
 from clare.heads.prototype import PrototypeSettings
 from clare.heads.quadratic import QuadraticSettings
@@ -26,6 +27,10 @@ class QuadraticAfterTraining(QuadraticSettings, TrainingSettings):
     """The quadratic discriminant, after a task was trained with rows of its own."""
 
 
+class GaussianAfterTraining(GaussianSettings, TrainingSettings):
+    """The quadratic discriminant that chooses its shrinkage, after a task was trained with rows of its own."""
+
+
 class RidgeAfterTraining(RidgeSettings, TrainingSettings):
     """Ridge regression, after a task was trained with rows of its own."""
 
@@ -36,15 +41,24 @@ AnyHead = (
     | AlignedAfterTraining
     | DiscriminantAfterTraining
     | QuadraticAfterTraining
+    | GaussianAfterTraining
     | RidgeAfterTraining
     | RealignedSettings
 )
 """For methods that train each task with rows of its own."""
 
-StatisticsHead = PrototypeSettings | AlignedSettings | DiscriminantSettings | QuadraticSettings | RidgeSettings
+StatisticsHead = (
+    PrototypeSettings | AlignedSettings | DiscriminantSettings | QuadraticSettings | GaussianSettings | RidgeSettings
+)
 """For methods that train no rows: a task's images are counted alone."""
 
 FrozenHead = (
-    TrainedSettings | PrototypeSettings | AlignedSettings | DiscriminantSettings | QuadraticSettings | RidgeSettings
+    TrainedSettings
+    | PrototypeSettings
+    | AlignedSettings
+    | DiscriminantSettings
+    | QuadraticSettings
+    | GaussianSettings
+    | RidgeSettings
 )
 """For methods that train rows where these are to stay as trained, and count otherwise."""

@@ -16,7 +16,8 @@ from torch import Tensor
 from clare.heads.discriminant import DiscriminantHead
 from clare.heads.drift import Drift, stretched
 from clare.heads.head import FormSettings, ShrinkageSettings
-from clare.heads.scatter import own_share_for, sample_means, scatter_sums, shrunk_covariance
+from clare.heads.precision import Precision
+from clare.heads.scatter import own_share_for, sample_means, scatter_sums
 from clare.steps import Collect, Pass
 
 NUM_SWEEPS = 8
@@ -45,29 +46,28 @@ def leading_root(rows_ND: Tensor, num_directions: int) -> Tensor:
     return F.pad(root, (0, num_directions - kept))
 
 
-def quadratic_rows(means_KD: Tensor, covariance_DD: Tensor, factors_KDR: Tensor, own_share: float) -> Tensor:
+def quadratic_rows(means_KD: Tensor, precision: Precision, factors_KDR: Tensor, own_share: float) -> Tensor:
     """Return 1 + R rows of D weights and a bias for each class, shape (K, 1 + R, D + 1).
 
     A class's log posterior, but for a constant, is the first row's product plus half the sum of squares of the others.
     """
-    cholesky = torch.linalg.cholesky(covariance_DD)
     # What all classes have in common is left out: it decides nothing, and would cost digits.
     centre = means_KD.double().mean(0)
     pairs = zip(torch.split(means_KD, NUM_CLASSES), torch.split(factors_KDR, NUM_CLASSES), strict=True)
-    parts = [_rows_around(centre, means, cholesky, factors, own_share).to(means_KD) for means, factors in pairs]
+    parts = [_rows_around(centre, means, precision, factors, own_share).to(means_KD) for means, factors in pairs]
     return torch.cat(parts)
 
 
 def _rows_around(
-    centre_D: Tensor, means_KD: Tensor, cholesky_DD: Tensor, factors_KDR: Tensor, own_share: float
+    centre: Tensor, means_KD: Tensor, precision: Precision, factors_KDR: Tensor, own_share: float
 ) -> Tensor:
     """Return the rows of some classes, in double precision."""
-    means, factors, centre, cholesky = means_KD.double(), factors_KDR.double(), centre_D, cholesky_DD
+    means, factors = means_KD.double(), factors_KDR.double()
     num_classes, size, num_directions = factors.shape
     ratio = own_share / (1 - own_share)
-    weights = torch.cholesky_solve((means - centre).T, cholesky).T / (1 - own_share)
+    weights = precision.solve((means - centre).T).T / (1 - own_share)
     flat = factors.permute(1, 0, 2).reshape(size, num_classes * num_directions)
-    solved = torch.cholesky_solve(flat, cholesky).view(size, num_classes, num_directions).permute(1, 2, 0)
+    solved = precision.solve(flat).view(size, num_classes, num_directions).permute(1, 2, 0)
     identity = torch.eye(num_directions, dtype=torch.float64, device=means.device)
     # By the formula of Woodbury, the inverse of a class's covariance is that of all classes less a part of rank R.
     inner = torch.linalg.cholesky(identity + ratio * solved @ factors)
@@ -194,8 +194,7 @@ class QuadraticHead(DiscriminantHead):
 
     def solve(self) -> Tensor:
         """Return the rows of all classes, made out of the statistics."""
-        covariance = shrunk_covariance(self.means, self.scatter, float(self.counts.sum()), self.shrinkage)
-        return quadratic_rows(self.means, covariance, self.factors, self.own_share).flatten(1)
+        return quadratic_rows(self.means, self.precision(self.shrinkage), self.factors, self.own_share).flatten(1)
 
     @property
     def own_share(self) -> float:

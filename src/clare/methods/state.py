@@ -7,8 +7,12 @@ import torch
 from torch import Tensor
 
 from clare.errors import ModelError
+from clare.heads.solved import SolvedHead
 from clare.methods.base import Method
 from clare.methods.protocols import HasStructure
+
+HEAD = "head."
+"""How the names of a head's tensors begin."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,30 @@ def snapshot_of(method: Method) -> Snapshot:
     return Snapshot(structure_of(method), tensors)
 
 
+def packed_tensors(method: Method) -> dict[str, Tensor]:
+    """Return a copy of the tensors that a model folder keeps, of the head those that the others do not follow from."""
+    tensors = snapshot_of(method).tensors
+    own = method.head.packed({name.removeprefix(HEAD): tensors.pop(name) for name in _of_head(tensors)})
+    return {**tensors, **{HEAD + name: tensor for name, tensor in own.items()}}
+
+
+def _of_head(tensors: dict[str, Tensor]) -> list[str]:
+    """Return the names of a head's tensors."""
+    return [name for name in tensors if name.startswith(HEAD)]
+
+
 def restore(method: Method, snapshot: Snapshot) -> None:
     """Go back to a snapshot."""
     rebuild(method, snapshot.structure)
+    tensors, head = dict(snapshot.tensors), method.head
+    full = head.unpacked({name.removeprefix(HEAD): tensors.pop(name) for name in _of_head(tensors)})
+    tensors |= {HEAD + name: tensor for name, tensor in full.items()}
     own = learnt_tensors(method)
-    different = sorted(own.keys() ^ snapshot.tensors.keys()) or [
-        name for name, tensor in own.items() if tensor.shape != snapshot.tensors[name].shape
+    follows = isinstance(head, SolvedHead) and "rows" not in full
+    if follows:
+        tensors[HEAD + "rows"] = head.rows.data
+    different = sorted(own.keys() ^ tensors.keys()) or [
+        name for name, tensor in own.items() if tensor.shape != tensors[name].shape
     ]
     if different:
         raise ModelError(
@@ -57,4 +79,6 @@ def restore(method: Method, snapshot: Snapshot) -> None:
         )
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(snapshot.tensors[name])
+            tensor.copy_(tensors[name])
+        if follows and isinstance(head, SolvedHead):
+            head.replace(head.solve())

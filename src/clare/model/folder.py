@@ -11,32 +11,32 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save
 from torch import Tensor
 
 from clare.backbones.vit import Backbone, BackboneSettings, load_backbone
 from clare.data.transforms import TransformSettings
 from clare.errors import ModelError, nearest
-from clare.files import parse_tensors, write_bytes, write_json
+from clare.files import write_bytes, write_json
 from clare.locks import LOCK
 from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.methods.protocols import KeepsPictures
 from clare.methods.state import Snapshot, restore, snapshot_of, structure_of
 from clare.model.checks import RESTORE, checked_history, checked_state
+from clare.model.tensors import TENSORS, parts_of, read_named, read_tensors, short_digest, write_state_tensors
 from clare.registry import how_to_name, is_file_name, shown
-from clare.sealed import SEAL, check_seal, digest_of, parse_json, read_bytes, seal
+from clare.sealed import SEAL, check_seal, parse_json, read_bytes, seal
 from clare.settings import build_settings
 from clare.upgrade import upgraded_method
 
-FORMAT = 2
+FORMAT = 3
 OLDEST_FORMAT = 1
 EXTRA = "taught."
 """How the names of tensors begin that are not the method's own."""
 KEYS = ("method", "seed", "structure", "backbone", "backbone_hash", "transforms", "tensors")
 STATE = (*KEYS, "classes", "calibration")
 MANIFEST = "model.json"
-TENSORS, KEPT, TEMPORARY = "tensors-*.safetensors", "state-*.json", ".*.tmp"
+KEPT, TEMPORARY = "state-*.json", ".*.tmp"
 """Names of the other files of a folder."""
 NUM_KEPT = 5
 NUM_TRIES = 5
@@ -215,6 +215,7 @@ def commit(folder: Path, manifest: Manifest) -> None:
     }
     write_json(folder / MANIFEST, seal(values))
     named = {manifest.state["tensors"], *(name for kept in manifest.kept for name in kept.values())}
+    named |= {part for name in named if fnmatch(name, TENSORS) for part in parts_of(folder, name)}
     for pattern in (TENSORS, KEPT, TEMPORARY):
         for path in folder.glob(pattern):
             if path.name not in named:
@@ -240,7 +241,7 @@ def has_whole_model(folder: Path) -> bool:
 def advance(folder: Path, manifest: Manifest, state: State, change: dict[str, Any]) -> Manifest:
     """Commit a change: a new state, while the one before it is kept."""
     content = state_bytes(manifest.state)
-    name = f"state-{digest_of(content)[:16]}.json"
+    name = f"state-{short_digest(content)}.json"
     write_bytes(folder / name, content)
     kept = [*manifest.kept, {"state": name, "tensors": manifest.state["tensors"]}][-manifest.num_kept :]
     return _changed(folder, manifest, state, change, kept)
@@ -249,7 +250,7 @@ def advance(folder: Path, manifest: Manifest, state: State, change: dict[str, An
 def step_back(folder: Path, manifest: Manifest, change: dict[str, Any]) -> Manifest:
     """Commit the state before the last change again, byte for byte."""
     path = folder / manifest.kept[-1]["state"]
-    state = checked_state(path, parse_json(path, _read_named("state", path), ModelError, RESTORE))
+    state = checked_state(path, parse_json(path, read_named("state", path), ModelError, RESTORE))
     read_tensors(folder / state["tensors"])
     return _changed(folder, manifest, state, change, manifest.kept[:-1])
 
@@ -267,24 +268,3 @@ def _changed(
 def state_bytes(state: State) -> bytes:
     """Return the one way to write a state."""
     return (json.dumps({key: state[key] for key in STATE}, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def write_state_tensors(folder: Path, tensors: dict[str, Tensor]) -> str:
-    """Write tensors under a name that tells whether the bytes are those that were saved, and return the name."""
-    data = save({name: tensor.to("cpu").contiguous() for name, tensor in tensors.items()})
-    name = f"tensors-{digest_of(data)[:16]}.safetensors"
-    write_bytes(folder / name, data)
-    return name
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a model and make sure that they are the ones that were saved."""
-    return parse_tensors(path, _read_named("tensors", path), ModelError, RESTORE)
-
-
-def _read_named(kind: str, path: Path) -> bytes:
-    """Read a file whose name tells what it holds."""
-    data = read_bytes(path, ModelError, RESTORE)
-    if path.name != f"{kind}-{digest_of(data)[:16]}{path.suffix}":
-        raise ModelError(f"{path} is damaged: its content does not fit its name; {RESTORE}")
-    return data

@@ -7,7 +7,8 @@ from pathlib import Path
 from clare.errors import ClareError, ModelError
 from clare.files import no_empty_folder
 from clare.locks import LOCK, holding
-from clare.model.folder import KEPT, MANIFEST, TENSORS, read_manifest
+from clare.model.folder import KEPT, MANIFEST, read_manifest
+from clare.model.tensors import TENSORS
 
 
 @contextmanager

@@ -68,11 +68,14 @@ class Answer:
     """Score in 0..1 that it shows none of the known classes."""
     is_unknown: bool
     """Whether that score is at or above the threshold."""
+    one_of: tuple[str, ...] | None = None
+    """Names of which one is right as often as was asked for, the likeliest first; none where no set was asked for."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer as JSON holds it, to six digits."""
         guesses = [{"name": guess.name, "probability": round(guess.probability, 6)} for guess in self.guesses]
-        return {**asdict(self), "guesses": guesses, "unknown": round(self.unknown, 6)}
+        values = {**asdict(self), "guesses": guesses, "unknown": round(self.unknown, 6)}
+        return {key: value for key, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,96 @@
+"""Features of pictures as the default model reads them, computed once and kept for the measurements beside this file.
+
+python scripts/default_features.py FOLDER --backbone FILE --out FILE.safetensors    a folder with train/ and test/
+python scripts/default_features.py --drawings --out FILE.safetensors                the embedded drawings
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from measure_lessons import drawings, tree
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from clare.classifier import teaching
+from clare.classifier.defaults import DEFAULT_METHOD
+from clare.classifier.parts import Parts, new_parts
+from clare.methods import METHODS
+
+BATCH = 250
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features and labels of two parts of a data set, classes by their places in `names`."""
+
+    names: list[str]
+    train: Tensor
+    train_labels: Tensor
+    test: Tensor
+    test_labels: Tensor
+    facts: Mapping[str, str]
+
+
+def compute(parts: Parts, pictures: Mapping[str, Sequence[Any]]) -> tuple[Tensor, Tensor]:
+    """Return features in half precision, and the place of each picture's class."""
+    reader, found = parts.reader(), []
+    given = [(place, image) for place, name in enumerate(pictures) for image in pictures[name]]
+    for start in range(0, len(given), BATCH):
+        images = [reader.image(image) for _, image in given[start : start + BATCH]]
+        found.append(teaching.features_of(parts.context, parts.method, images).half())
+        print(f"{start + len(images)} of {len(given)}", flush=True)
+    return torch.cat(found), torch.tensor([place for place, _ in given])
+
+
+def save(out: Path, pictures: Mapping[str, Mapping[str, Any]], backbone: str | None, name: str) -> None:
+    """Compute the features of both parts and write them."""
+    parts = new_parts(backbone, METHODS.get(DEFAULT_METHOD), None, None, 0, "cpu")
+    tensors: dict[str, Tensor] = {}
+    for part, own in pictures.items():
+        tensors[part], tensors[f"{part}_labels"] = compute(parts, own)
+    facts = {"names": "\n".join(pictures["train"]), "data": name, "backbone_hash": parts.backbone.fingerprint}
+    facts["features"] = parts.method.settings.features.model_dump_json()
+    save_file(tensors, out, facts)
+
+
+def load(path: Path) -> Features:
+    """Read features that were kept."""
+    with safe_open(path, "pt") as file:
+        facts = file.metadata()
+        train, train_labels, test, test_labels = (
+            file.get_tensor(key) for key in ("train", "train_labels", "test", "test_labels")
+        )
+    return Features(facts.pop("names").split("\n"), train.float(), train_labels, test.float(), test_labels, facts)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Compute the features of one data set."""
+    parser = argparse.ArgumentParser(description="Keep the features of pictures as the default model reads them.")
+    parser.add_argument("pictures", type=Path, nargs="?")
+    parser.add_argument("--drawings", action="store_true")
+    parser.add_argument("--backbone")
+    parser.add_argument("--classes", type=int, help="So many classes, evenly spread by name; all when left out.")
+    parser.add_argument("--train", type=int, default=75, help="Training pictures of a class at the most.")
+    parser.add_argument("--test", type=int, default=30, help="Test pictures of a class at the most.")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    if given.drawings == (given.pictures is not None):
+        parser.error("give either --drawings or a folder")
+    train, test = drawings() if given.drawings else tree(given.pictures)
+    step = len(train) // (given.classes or len(train))
+    chosen = list(train)[::step][: given.classes]
+    parts = {
+        part: {name: pictures[name][:most] for name in chosen}
+        for part, pictures, most in (("train", train, given.train), ("test", test, given.test))
+    }
+    save(given.out, parts, given.backbone, "drawings" if given.drawings else given.pictures.name)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,35 @@
+"""How well samples go with the classes: the distances by hand, and that strangers stand out."""
+
+import torch
+
+from clare.heads.precision import Precision
+from clare.heads.strangers import RELATIVE, Strangers
+
+SIZE, NUM_CLASSES = 6, 3
+
+
+def test_distances_are_those_to_the_nearest_class_and_to_the_middle_of_all() -> None:
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(NUM_CLASSES, SIZE, generator=generator, dtype=torch.float64)
+    root = torch.randn(SIZE, SIZE, generator=generator, dtype=torch.float64)
+    within, counts = root @ root.T + torch.eye(SIZE), torch.tensor([5.0, 3.0, 2.0], dtype=torch.float64)
+    asked = torch.randn(4, SIZE, generator=generator, dtype=torch.float64)
+    strangers = Strangers(means, counts, Precision.of_matrix(within))
+    shares = counts / counts.sum()
+    middle = shares @ means
+    around = within + (means - middle).T @ (shares[:, None] * (means - middle))
+    to_middle = ((asked - middle) @ torch.linalg.inv(around) * (asked - middle)).sum(1)
+    apart = asked[:, None] - means
+    to_classes = torch.einsum("bkd,de,bke->bk", apart, torch.linalg.inv(within), apart)
+    torch.testing.assert_close(strangers.familiarity(asked), RELATIVE * to_middle - to_classes.amin(1))
+    left_out = torch.tensor([0, 1, 2, 0])
+    to_classes[torch.arange(4), left_out] = torch.inf
+    torch.testing.assert_close(strangers.familiarity(asked, left_out), RELATIVE * to_middle - to_classes.amin(1))
+
+
+def test_far_samples_are_less_familiar_than_those_of_a_class() -> None:
+    means = 3 * torch.eye(NUM_CLASSES, SIZE)
+    strangers = Strangers(means, torch.ones(NUM_CLASSES), Precision.of_matrix(0.1 * torch.eye(SIZE)))
+    far = torch.zeros(1, SIZE)
+    far[0, -1] = 3.0
+    assert strangers.familiarity(means + 0.05).min() > strangers.familiarity(far) + 1
