@@ -40,7 +40,6 @@ class AlignedSettings(FormSettings, ScaleSettings, ShrinkageSettings):
 class GaussianHead(Head):
     """What the heads have in common that train rows on features drawn from one Gaussian for each class."""
 
-    kept_per_class: tuple[str, ...] = ("rows", "means", "factors")
     sums_products = True
 
     def add_gaussians(self, sums: dict[str, Tensor], factors: Tensor) -> None:

@@ -56,7 +56,7 @@ class GaussianHead(QuadraticHead):
 
     def __init__(self, num_features: int, settings: GaussianSettings) -> None:
         super().__init__(num_features, settings)
-        self.scatter = self.scatter[:0]
+        self.scatter, self.grows = self.scatter[:0], (*self.grows, "scatter", "roots")
         self.register_buffer("roots", torch.zeros(0, num_features))
         self.register_buffer("likelihoods", torch.zeros(len(STRENGTHS), len(TEMPERATURES), dtype=torch.float64))
 
@@ -174,7 +174,7 @@ class GaussianHead(QuadraticHead):
         return kept
 
     def unpacked(self, saved: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return saved tensors in full, after room was made for them."""
+        """Return saved tensors in full."""
         full = dict(saved)
         if full["scatter"].dim() == 1:
             rows, columns = torch.tril_indices(self.num_features, self.num_features, device=full["scatter"].device)
@@ -182,5 +182,4 @@ class GaussianHead(QuadraticHead):
             whole[rows, columns] = half
             whole[columns, rows] = half
             full["scatter"] = whole
-        self.scatter, self.roots = (self.rows.new_zeros(full[name].shape) for name in ("scatter", "roots"))
         return full

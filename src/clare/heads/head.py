@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clare.errors import ModelError
+from clare.growth import Growing
 from clare.heads.drift import Drift
 from clare.heads.statistics import class_sums
 from clare.settings import Acts, Settings
@@ -96,13 +97,11 @@ class ShrinkageSettings(HeadSettings):
     )
 
 
-class Head(nn.Module, ABC):
+class Head(nn.Module, Growing, ABC):
     """Finished rows of all classes so far, and a padded block of rows for the task being learnt."""
 
     per_class: ClassVar[tuple[str, ...]] = ("rows", "means", "factors")
     """Tensors with a row for each class, or with none where the head has no use for them."""
-    kept_per_class: tuple[str, ...] = ("rows",)
-    """Those of these tensors that the head has a use for."""
     sums_products: ClassVar[bool] = False
     """Whether the sums that rows are made of hold those of outer products for each class."""
     means: Tensor
@@ -117,7 +116,7 @@ class Head(nn.Module, ABC):
 
     def __init__(self, num_features: int, settings: HeadSettings) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings, self.grows = settings, ("block", *self.per_class)
         self.num_features = num_features
         self.row_size = num_features + (settings.row_form == "linear")
         self.rows = nn.Parameter(torch.zeros(0, self.row_size), requires_grad=False)
@@ -188,6 +187,8 @@ class Head(nn.Module, ABC):
         bound = 1 / math.sqrt(self.num_features)
         rows = torch.empty(self.block.shape).uniform_(-bound, bound, generator=generator)
         self.block.data.copy_(rows)
+        if len(self.closed) != len(self.block):
+            self.closed = self.rows.new_zeros(len(self.block))
         self.closed.zero_()
         self.closed[num_new:] = -math.inf
         if self.settings.learns_scale:
@@ -201,7 +202,6 @@ class Head(nn.Module, ABC):
         """Make the block hold at least this many rows; known in advance, its shape never changes between tasks."""
         if num_rows > len(self.block):
             self.block = nn.Parameter(self.rows.new_zeros(num_rows, self.row_size), requires_grad=False)
-            self.closed = self.rows.new_zeros(num_rows)
 
     def append(self, rows: Tensor) -> None:
         """Add the rows of finished classes."""
@@ -270,15 +270,5 @@ class Head(nn.Module, ABC):
         return tensors
 
     def unpacked(self, saved: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return saved tensors in full, after room was made for those whose size nothing else tells."""
+        """Return saved tensors in full."""
         return saved
-
-    def resize(self, num_classes: int, block_size: int) -> None:
-        """Make room for saved rows before they are loaded; a block of the right size stays where it is."""
-        if block_size != len(self.block):
-            self.block = nn.Parameter(self.rows.new_zeros(block_size, self.row_size), requires_grad=False)
-            self.closed = self.rows.new_zeros(block_size)
-        for name in self.kept_per_class:
-            tensor = getattr(self, name)
-            room = tensor.new_zeros(num_classes, *tensor.shape[1:])
-            setattr(self, name, nn.Parameter(room, requires_grad=False) if name == "rows" else room)

@@ -42,7 +42,6 @@ class MahalanobisHead(Head):
     """A mean and an inverted matrix of correlations for each class; the rows are what is linear in the distances."""
 
     per_class = (*Head.per_class, "inverses")
-    kept_per_class = ("rows", "inverses")
     sums_products = True
     settings: MahalanobisSettings
     inverses: Tensor

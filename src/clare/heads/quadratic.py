@@ -117,7 +117,6 @@ class QuadraticHead(DiscriminantHead):
     """Class means, one covariance of all classes, and the leading directions of each class's own."""
 
     settings: QuadraticSettings
-    kept_per_class = (*DiscriminantHead.kept_per_class, "factors")
     merges_exactly = False
 
     def __init__(self, num_features: int, settings: QuadraticSettings) -> None:

@@ -70,7 +70,6 @@ class RealignedHead(GaussianHead):
         super().__init__(num_features, settings)
         self.register_buffer("tasks", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("trained", torch.zeros(0, self.row_size))
-        self.kept_per_class = (*GaussianHead.kept_per_class, "tasks", *(["trained"] if settings.restores else []))
 
     @property
     def finished_form(self) -> str:

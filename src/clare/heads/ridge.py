@@ -80,7 +80,6 @@ class RidgeHead(SolvedHead):
         # Half of what the square matrix would take, in memory and in every checkpoint.
         self.register_buffer("gram", torch.zeros(half, 2 * half + 1, dtype=dtype))
         self.register_buffer("sums", torch.zeros(0, size, dtype=dtype))
-        self.kept_per_class = ("rows", "counts", "sums", *(["means"] if keeps_classes else []))
 
     @property
     def finished_size(self) -> int:

@@ -18,7 +18,6 @@ class SolvedHead(Head, ABC):
     """Class means and further sums; a task is trained with the rows of its form, which are then dropped."""
 
     per_class = (*Head.per_class, "counts")
-    kept_per_class: tuple[str, ...] = ("rows", "means", "counts")
     counts: Tensor
 
     def __init__(self, num_features: int, settings: HeadSettings) -> None:

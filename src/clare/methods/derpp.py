@@ -6,7 +6,6 @@ Baseline" (NeurIPS 2020). Shapes: B images, K logits of earlier classes, Q place
 
 from collections.abc import Generator
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
+from clare.growth import Growing
 from clare.methods._shared.replayed import ReplayMethod, ReplaySettings
 from clare.methods.base import register
 from clare.steps import Collect, Phase, Result, Step, TaskInfo
@@ -27,12 +27,13 @@ class DerppSettings(ReplaySettings):
 
 
 @register
-class DarkExperienceReplay(ReplayMethod):
+class DarkExperienceReplay(ReplayMethod, Growing):
     """Pictures of earlier tasks that are to be answered as they were."""
 
     name = "derpp"
     summary = "matches the logits that kept pictures had, and learns a second draw of them again"
     settings_type = DerppSettings
+    grows = ("outputs",)
     settings: DerppSettings
     outputs: Tensor
 
@@ -44,15 +45,6 @@ class DarkExperienceReplay(ReplayMethod):
     def room(self) -> int:
         """Return the room for earlier rows and for the logits of pictures."""
         return super().room + self.outputs.shape[1]
-
-    def structure(self) -> dict[str, Any]:
-        """Return how many logits a picture has room for, beside what the pictures need."""
-        return {**super().structure(), "num_outputs": self.outputs.shape[1]}
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for pixels and logits."""
-        super().rebuild(structure)
-        self.outputs = self.outputs.new_zeros(len(self.outputs), int(structure["num_outputs"]))
 
     def train_phase(self) -> Phase:
         """Return the phase over the task's images, each with one picture of either draw beside it."""

@@ -22,7 +22,7 @@ from clare.heads.statistics import class_sums, unbiased_covariances
 from clare.methods._shared.low_rank import LowRankMethod
 from clare.methods._shared.recipe import RecipeSettings
 from clare.methods.base import register
-from clare.methods.protocols import Deploys, HasTinySettings, KeepsRowsAlone
+from clare.methods.protocols import HasTinySettings, KeepsRowsAlone
 from clare.steps import Collect, Group, Learning, Solve, TaskInfo, answered
 from clare.tuners.lora import QkvLora, draw_down
 
@@ -53,7 +53,7 @@ class MacilSettings(RecipeSettings):
 
 
 @register
-class Macil(LowRankMethod, Deploys, KeepsRowsAlone, HasTinySettings):
+class Macil(LowRankMethod, KeepsRowsAlone, HasTinySettings):
     """Updates of keys and values, merged after every task, whose training looks at the network before it as well."""
 
     name = "macil"

@@ -13,11 +13,12 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
+from clare.growth import Growing
 from clare.heads.random_features import projected
 from clare.heads.ridge import FixedRidgeSettings, RidgeHead
 from clare.methods._shared.prompted import frozen
 from clare.methods.base import HeadOnlySettings, Method, register
-from clare.methods.protocols import HasStructure, HasTinySettings
+from clare.methods.protocols import HasTinySettings
 from clare.seeds import generator_at
 from clare.settings import Acts
 from clare.steps import Collect, Group, Learning, Phase, Sgd, Solve, TaskInfo
@@ -68,7 +69,7 @@ class MinSettings(HeadOnlySettings):
 
 
 @register
-class Min(Method, HasStructure, HasTinySettings):
+class Min(Method, Growing, HasTinySettings):
     """Maps that gradients train with rows that are dropped, and sums of random features in which all images stay."""
 
     name = "min"
@@ -76,6 +77,7 @@ class Min(Method, HasStructure, HasTinySettings):
     family = "projections"
     tiny: ClassVar[dict[str, Any]] = {"hidden": 4, "first_epochs": 2, "head": {"num_projected": 64, "ridge": 1.0}}
     settings_type = MinSettings
+    grows = ("prototypes", "auxiliary", "auxiliary_bias")
     settings: MinSettings
     head: RidgeHead
     prototypes: Tensor
@@ -155,12 +157,6 @@ class Min(Method, HasStructure, HasTinySettings):
         if self.tasks:
             logits = logits + self.head.logits(features.detach())
         return F.cross_entropy(logits, labels + len(self.classes), reduction="none")
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for maps and prototypes."""
-        self.maps.resize(max(len(self.tasks), 1))
-        self.prototypes = self.prototypes.new_zeros(len(self.tasks), self.head.num_features)
-        self._open_auxiliary(0)
 
 
 def mixture(own_D: Tensor, earlier_TD: Tensor, temperature: float) -> Tensor:

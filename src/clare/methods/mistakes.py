@@ -10,11 +10,13 @@ from pathlib import Path
 import torch
 
 from clare.errors import ClareError, ModelError, SettingsError
+from clare.growth import Growing
 from clare.methods import protocols
 from clare.registry import in_words, line_in
 
 PROTOCOLS = [
-    each for each in vars(protocols).values() if isinstance(each, type) and each.__module__ == protocols.__name__
+    Growing,
+    *(each for each in vars(protocols).values() if isinstance(each, type) and each.__module__ == protocols.__name__),
 ]
 MEMBERS = {
     member: protocol

@@ -18,7 +18,7 @@ from clare.heads.ridge import FixedRidgeSettings, RidgeHead
 from clare.heads.trained import TrainedSettings
 from clare.methods._shared.recipe import RecipeMethod, SgdSettings
 from clare.methods.base import ReadingSettings, bare_features, register
-from clare.methods.protocols import GrowsRoom, HasStructure, HasTinySettings, PlansTasks
+from clare.methods.protocols import GrowsRoom, HasTinySettings, PlansTasks
 from clare.seeds import generator_at
 from clare.steps import Average, Collect, Group, Learning, Result, Solve, TaskInfo
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
@@ -49,7 +49,6 @@ class MoalHead(RidgeHead):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register_buffer("chosen", torch.zeros((), dtype=torch.float64))
-        self.kept_per_class += ("means",)
 
     def mistaken(self, features: Tensor, labels: Tensor) -> Tensor:
         """Mark the images that the rows take for another class."""
@@ -88,7 +87,7 @@ class MoalSettings(SgdSettings, ReadingSettings):
 
 
 @register
-class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
+class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasTinySettings):
     """One adapter, of which later tasks change little, and a regression that sees every image once or twice."""
 
     name = "moal"
@@ -192,11 +191,3 @@ class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
             return {"rows": self.head.solve_at(float(self.head.chosen))[0]}
 
         self.head.replace((yield Solve("rows", solve))["rows"])
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the rows that serve training."""
-        self.auxiliary.resize(len(self.classes), int(structure["auxiliary_block"]))
-
-    def structure(self) -> dict[str, Any]:
-        """Return the size of the block of rows that serve training."""
-        return {"auxiliary_block": len(self.auxiliary.block)}

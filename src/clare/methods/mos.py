@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
+from clare.growth import Growing
 from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.realigned import RealignedHead, RealignedSettings
 from clare.heads.statistics import class_means, class_sums
@@ -48,7 +49,7 @@ class MosSettings(TaskAdapterSettings):
 
 
 @register
-class Mos(GrowingAdapterMethod, HasTinySettings):
+class Mos(GrowingAdapterMethod, Growing, HasTinySettings):
     """Adapters that stay near each other, and class means under the first one, which say whom to ask first."""
 
     name = "mos"
@@ -56,6 +57,7 @@ class Mos(GrowingAdapterMethod, HasTinySettings):
     family = "adapters"
     tiny: ClassVar[dict[str, Any]] = {"head": {"align_epochs": 2, "align_samples": 8}, "learning_rate": 0.05}
     settings_type = MosSettings
+    grows = ("prototypes",)
     settings: MosSettings
     prototypes: Tensor
 
@@ -113,11 +115,6 @@ class Mos(GrowingAdapterMethod, HasTinySettings):
             logits = self.head.logits(parts[images, tasks[logits.argmax(1)]])
         chances = (self.head.scale * logits).softmax(1) + (len(self.tasks) * first).softmax(1)
         return (chances / 2).clamp(min=1e-30).log() / self.head.scale
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for adapters and prototypes."""
-        super().rebuild(structure)
-        self.prototypes = self.prototypes.new_zeros(len(self.classes), self.head.num_features)
 
 
 def apartness(features_BD: Tensor, means_KD: Tensor, weights_B: Tensor) -> Tensor:

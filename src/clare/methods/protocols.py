@@ -102,14 +102,14 @@ class PlansTasks:
 
 
 class HasStructure:
-    """Tensors change their shapes from task to task, by facts that are saved beside them."""
+    """More must be known of a method than its tensors and tasks, by facts that are saved beside them."""
 
     def structure(self) -> dict[str, Any]:
-        """Return what must be known to make room for the tensors, as JSON values."""
+        """Return what must be known, as JSON values."""
         return {}
 
     def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the tensors that were saved with this structure; tasks and head are in place already."""
+        """Take back what is known, before the tensors are loaded; the tasks are in place already."""
 
 
 class GrowsRoom:

@@ -17,7 +17,7 @@ from clare.backbones.vit import Backbone
 from clare.heads.trained import TrainedSettings
 from clare.methods._shared.recipe import RecipeMethod, SgdSettings
 from clare.methods.base import MethodSettings, bare_features, register
-from clare.methods.protocols import CachesFeatures, HasStructure, HasTinySettings
+from clare.methods.protocols import CachesFeatures, HasTinySettings
 from clare.seeds import generator_at
 from clare.steps import Collect, Learning, TaskInfo
 from clare.tuners.mixture import BlockAdapters, Mixture, MixtureSettings
@@ -49,7 +49,7 @@ class SemaSettings(MethodSettings, SgdSettings):
 
 
 @register
-class Sema(RecipeMethod, CachesFeatures, HasStructure, HasTinySettings):
+class Sema(RecipeMethod, CachesFeatures, HasTinySettings):
     """Adapters in every block; the last blocks get more of them when a task is new to those they have."""
 
     name = "sema"
@@ -148,14 +148,6 @@ class Sema(RecipeMethod, CachesFeatures, HasStructure, HasTinySettings):
         with self.mixture.spread() as means:
             self.backbone.forward_features(images)
         return means
-
-    def structure(self) -> dict[str, Any]:
-        """Return the number of adapters of the blocks that can get more."""
-        return {"adapters": self.mixture.counts}
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the adapters."""
-        self.mixture.resize([int(count) for count in structure["adapters"]])
 
 
 def share_of_blocks(share: float, num_blocks: int) -> int:

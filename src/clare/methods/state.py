@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from clare.errors import ModelError
+from clare.growth import make_room
 from clare.heads.solved import SolvedHead
 from clare.methods.base import Method
 from clare.methods.protocols import HasStructure
@@ -24,17 +25,9 @@ class Snapshot:
 
 
 def structure_of(method: Method) -> dict[str, Any]:
-    """Return what must be known to make room for a method's tensors."""
+    """Return what is known of a method beside its tensors."""
     own = method.structure() if isinstance(method, HasStructure) else {}
-    return {"tasks": [list(task) for task in method.tasks], "block_size": len(method.head.block), **own}
-
-
-def rebuild(method: Method, structure: dict[str, Any]) -> None:
-    """Make room for the tensors that a snapshot with this structure holds."""
-    method.tasks = [tuple(task) for task in structure["tasks"]]
-    method.head.resize(len(method.classes), int(structure["block_size"]))
-    if isinstance(method, HasStructure):
-        method.rebuild(structure)
+    return {"tasks": [list(task) for task in method.tasks], **own}
 
 
 def learnt_tensors(method: Method) -> dict[str, Tensor]:
@@ -62,10 +55,13 @@ def _of_head(tensors: dict[str, Tensor]) -> list[str]:
 
 def restore(method: Method, snapshot: Snapshot) -> None:
     """Go back to a snapshot."""
-    rebuild(method, snapshot.structure)
+    method.tasks = [tuple(task) for task in snapshot.structure["tasks"]]
+    if isinstance(method, HasStructure):
+        method.rebuild(snapshot.structure)
     tensors, head = dict(snapshot.tensors), method.head
     full = head.unpacked({name.removeprefix(HEAD): tensors.pop(name) for name in _of_head(tensors)})
     tensors |= {HEAD + name: tensor for name, tensor in full.items()}
+    make_room(method, tensors)
     own = learnt_tensors(method)
     follows = isinstance(head, SolvedHead) and "rows" not in full
     if follows:
@@ -80,5 +76,6 @@ def restore(method: Method, snapshot: Snapshot) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
-        if follows and isinstance(head, SolvedHead):
-            head.replace(head.solve())
+        if isinstance(head, SolvedHead):
+            # Whoever keeps something made of rows knows by the parameter whether they are still the same.
+            head.replace(head.solve() if follows else head.rows.data)

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clare.backbones.families import Model, family_of
+from clare.growth import Growing
 from clare.settings import Settings
 from clare.steps import Group
 from clare.tuners.tuner import Branches
@@ -28,13 +29,14 @@ class MixtureSettings(Settings):
     descriptor: int = Field(128, ge=1, le=65_536, description="Width of a descriptor's hidden layer.")
 
 
-class Entries(nn.Module):
+class Entries(nn.Module, Growing):
     """Adapters of one block; every parameter has one entry for each of them."""
 
     def take(self, tensors: dict[str, Tensor]) -> None:
         """Put tensors in the place of the parameters."""
         for name, tensor in tensors.items():
             setattr(self, name, nn.Parameter(tensor, requires_grad=False))
+        self.grows = tuple(self._parameters)
 
     def newest(self, names: Iterable[str]) -> list[Group]:
         """Return groups that train the newest adapter's entries alone."""
@@ -79,12 +81,6 @@ class BlockAdapters(Entries):
         """Add an adapter with its initial values."""
         old, drawn = dict(self.named_parameters()), self.draw(generator)
         self.take({name: torch.cat([old[name].data, entry[None].to(old[name])]) for name, entry in drawn.items()})
-
-    def resize(self, num_adapters: int) -> None:
-        """Make room for saved adapters before they are loaded."""
-        if num_adapters != len(self):
-            old = dict(self.named_parameters())
-            self.take({name: each.data.new_zeros(num_adapters, *each.shape[1:]) for name, each in old.items()})
 
     def mix(self, x_BND: Tensor, shares_BK: Tensor) -> Tensor:
         """Return sum_k share_k * (up_k(relu(down_k(x)))), all adapters in two products."""
@@ -203,11 +199,6 @@ class Mixture(Branches):
     def counts(self) -> list[int]:
         """How many adapters each block has that can get more."""
         return [len(adapters) for adapters in self.routed]
-
-    def resize(self, counts: list[int]) -> None:
-        """Make room for saved adapters before they are loaded."""
-        for adapters, count in zip(self.routed, counts, strict=True):
-            adapters.resize(count)
 
     @property
     def is_active(self) -> bool:

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clare.errors import SettingsError
+from clare.growth import Growing
 from clare.settings import Settings
 from clare.steps import Pictures, Result
 
@@ -29,9 +30,10 @@ class MemorySettings(Settings):
     )
 
 
-class Memory(nn.Module):
+class Memory(nn.Module, Growing):
     """Kept pictures as raw pixels side by side; classes by their place among all, and room for as many as allowed."""
 
+    grows = ("pixels",)
     pixels: Tensor
     sizes: Tensor
     labels: Tensor
@@ -54,13 +56,9 @@ class Memory(nn.Module):
         """All kept pictures."""
         return Pictures(self.pixels, self.sizes[: len(self)], self.channels)
 
-    def resize(self, num_bytes: int) -> None:
-        """Make room for saved pixels before they are loaded."""
-        self.pixels = self.pixels.new_zeros(num_bytes)
-
     def clear(self) -> None:
         """Forget all pictures."""
-        self.resize(0)
+        self.pixels = self.pixels.new_zeros(0)
         self.sizes.zero_()
         self.labels.fill_(NONE)
 

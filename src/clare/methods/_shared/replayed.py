@@ -14,7 +14,7 @@ from clare.heads.kinds import AnyHead
 from clare.heads.trained import TrainedSettings
 from clare.methods._shared.memory import Memory, MemorySettings, first_of_each, herded
 from clare.methods._shared.tuned import TunedMethod, TunedSettings
-from clare.methods.protocols import GrowsRoom, HasStructure, HasTinySettings, KeepsPictures, PlansTasks
+from clare.methods.protocols import GrowsRoom, HasTinySettings, KeepsPictures, PlansTasks
 from clare.steps import Collect, Group, Learning, Phase, Pictures, Replay, Result, Solve, Step, Take, TaskInfo
 
 
@@ -25,7 +25,7 @@ class ReplaySettings(TunedSettings):
     memory: MemorySettings = Field(MemorySettings(), description="The pictures that are kept.")
 
 
-class ReplayMethod(TunedMethod, KeepsPictures, HasStructure, PlansTasks, GrowsRoom, HasTinySettings):
+class ReplayMethod(TunedMethod, KeepsPictures, PlansTasks, GrowsRoom, HasTinySettings):
     """A method whose loss is over all classes so far, and which meets kept pictures of earlier ones again."""
 
     family = "replay"
@@ -54,14 +54,6 @@ class ReplayMethod(TunedMethod, KeepsPictures, HasStructure, PlansTasks, GrowsRo
     def drop_pictures(self) -> None:
         """Forget all pictures."""
         self.memory.clear()
-
-    def structure(self) -> dict[str, Any]:
-        """Return how long the pixels are."""
-        return {"picture_bytes": len(self.memory.pixels)}
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the pixels."""
-        self.memory.resize(int(structure["picture_bytes"]))
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train with the kept pictures, choose which to keep of this task's, then finish the rows."""
