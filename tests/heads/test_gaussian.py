@@ -10,7 +10,7 @@ from clare.growth import make_room
 from clare.heads.gaussian import MOST_ROWS, GaussianHead
 from clare.heads.left_out import STRENGTHS, best_strength, judged, left_out_squares
 from clare.heads.precision import Precision
-from clare.heads.scatter import shrunk_covariance
+from clare.heads.statistics import shrunk_covariance
 
 NUM_FEATURES, NUM_CLASSES = 40, 3
 

@@ -13,7 +13,7 @@ from clare.heads import quadratic
 from clare.heads.drift import moved
 from clare.heads.precision import Precision
 from clare.heads.quadratic import QuadraticHead, leading_root, quadratic_rows, quadratic_scores
-from clare.heads.scatter import discriminant_rows, shrunk_covariance
+from clare.heads.statistics import discriminant_rows, shrunk_covariance
 from clare.steps import found_in
 
 NUM_FEATURES, NUM_CLASSES = 5, 3

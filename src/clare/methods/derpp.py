@@ -16,7 +16,7 @@ from clare.backbones.vit import Backbone
 from clare.growth import Growing
 from clare.methods._shared.replayed import ReplayMethod, ReplaySettings
 from clare.methods.base import register
-from clare.steps import Collect, Phase, Result, Step, TaskInfo
+from clare.steps import Collect, Result, Step, TaskInfo
 
 
 class DerppSettings(ReplaySettings):
@@ -32,7 +32,6 @@ class DarkExperienceReplay(ReplayMethod, Growing):
 
     name = "derpp"
     summary = "matches the logits that kept pictures had, and learns a second draw of them again"
-    settings_type = DerppSettings
     grows = ("outputs",)
     settings: DerppSettings
     outputs: Tensor
@@ -46,11 +45,9 @@ class DarkExperienceReplay(ReplayMethod, Growing):
         """Return the room for earlier rows and for the logits of pictures."""
         return super().room + self.outputs.shape[1]
 
-    def train_phase(self) -> Phase:
-        """Return the phase over the task's images, each with one picture of either draw beside it."""
-        replay = self.replay(2)
-        loss = self.replay_loss if replay else self.loss
-        return self.phase("train", self.settings.epochs, self.groups(), loss=loss, replay=replay)
+    def pools(self, every: Tensor) -> tuple[Tensor, ...]:
+        """Put one picture of either draw beside every image."""
+        return every, every
 
     def replay_labels(self) -> Tensor:
         """Return the place of each kept picture, which says what is known of it."""

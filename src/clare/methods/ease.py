@@ -60,7 +60,6 @@ class Ease(GrowingAdapterMethod, HasStructure, Growing):
     family = "adapters"
     # Features and prototypes grow by one subspace with each task; the adapter being trained stays in its place.
     fixed_shapes = True
-    settings_type = EaseSettings
     grows = ("prototypes",)
     settings: EaseSettings
     prototypes: Tensor

@@ -15,12 +15,11 @@ from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast
 from clare.heads.drift import fit_drift_of_parts, moved
 from clare.heads.ridge import FixedRidgeSettings, RidgeHead
-from clare.heads.trained import TrainedSettings
-from clare.methods._shared.recipe import RecipeMethod, SgdSettings
+from clare.methods._shared.first_task import TUNING_HEAD
+from clare.methods._shared.recipe import ContrastMethod, SgdSettings
 from clare.methods.base import ReadingSettings, bare_features, register
-from clare.methods.protocols import GrowsRoom, HasTinySettings, PlansTasks
 from clare.seeds import generator_at
-from clare.steps import Average, Collect, Group, Learning, Result, Solve, TaskInfo
+from clare.steps import Average, Collect, Group, Learning, Solve, TaskInfo
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
 
 
@@ -50,10 +49,6 @@ class MoalHead(RidgeHead):
         super().__init__(*args, **kwargs)
         self.register_buffer("chosen", torch.zeros((), dtype=torch.float64))
 
-    def mistaken(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Mark the images that the rows take for another class."""
-        return self.logits(features).argmax(1) != labels
-
 
 def ruminated(features: Tensor, labels: Tensor, means: Tensor, num_old: int) -> tuple[Tensor, Tensor]:
     """Return features and labels of old classes: those of the new class whose mean is most alike, moved over."""
@@ -64,8 +59,6 @@ def ruminated(features: Tensor, labels: Tensor, means: Tensor, num_old: int) -> 
     return torch.cat(parts), torch.arange(num_old, device=labels.device).repeat_interleave(sizes)
 
 
-TUNING_HEAD = TrainedSettings(learnt_scale=True)
-"""The classifier that tasks train beside the adapter; it classifies nothing."""
 FIRST_SHARE = 0.9
 """What the authors' code leaves of the first task's rows."""
 
@@ -87,7 +80,7 @@ class MoalSettings(SgdSettings, ReadingSettings):
 
 
 @register
-class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasTinySettings):
+class Moal(ContrastMethod):
     """One adapter, of which later tasks change little, and a regression that sees every image once or twice."""
 
     name = "moal"
@@ -95,7 +88,6 @@ class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasTinySettings):
     family = "projections"
     tiny: ClassVar[dict[str, Any]] = {"head": {"num_projected": 64}}
     fixed_shapes = True
-    settings_type = MoalSettings
     settings: MoalSettings
     head: MoalHead
     average: Tensor
@@ -109,13 +101,8 @@ class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasTinySettings):
 
     def prepare(self, num_tasks: int | None, largest_task: int) -> None:
         """Make room for the rows of all tasks where their number is known."""
+        super().prepare(num_tasks, largest_task)
         self.auxiliary.reserve(largest_task)
-        self.contrast.reserve((num_tasks or 0) * largest_task)
-
-    @property
-    def room(self) -> int:
-        """Return how many rows of earlier classes there is room for, which grows where their number is unknown."""
-        return len(self.contrast.rows)
 
     def features(self, images: Tensor) -> Tensor:
         """Return the features of the adapted backbone."""
@@ -180,14 +167,10 @@ class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasTinySettings):
         pseudo, classes = ruminated(features, labels, self.head.means, len(self.classes))
         if self.settings.as_published:
             pseudo, classes = torch.cat([features, pseudo]), torch.cat([labels, classes])
-        is_mistaken = self.head.mistaken(pseudo, classes)
+        is_mistaken = self.head.logits(pseudo).argmax(1) != classes
         self.head.show(pseudo[is_mistaken], classes[is_mistaken])
         yield from self._solve()
 
     def _solve(self) -> Learning:
         """Make the rows of all classes anew."""
-
-        def solve() -> Result:
-            return {"rows": self.head.solve_at(float(self.head.chosen))[0]}
-
-        self.head.replace((yield Solve("rows", solve))["rows"])
+        yield from self.head.solved(lambda: self.head.solve_at(float(self.head.chosen))[0])

@@ -37,7 +37,6 @@ class Ogd(TunedMethod, KeepsRowsAlone, Growing, GrowsRoom):
     name = "ogd"
     summary = "takes the gradients of earlier answers out of every step"
     family = "projections"
-    settings_type = OgdSettings
     grows = ("basis",)
     settings: OgdSettings
     basis: Tensor

@@ -16,9 +16,8 @@ from clare.heads.trained import TrainedSettings
 from clare.methods._shared.low_rank import LowRankMethod
 from clare.methods._shared.recipe import EpochSettings
 from clare.methods.base import MethodSettings, register
-from clare.methods.protocols import HasTinySettings
 from clare.steps import Group, Learning, Sgd, TaskInfo
-from clare.tuners.lora import QkvLora, draw_down, unit_norm
+from clare.tuners.lora import QkvLora, unit_norm
 
 
 class SdLoraSettings(MethodSettings, EpochSettings):
@@ -34,7 +33,7 @@ class SdLoraSettings(MethodSettings, EpochSettings):
 
 
 @register
-class SdLora(LowRankMethod, Growing, HasTinySettings):
+class SdLora(LowRankMethod, Growing):
     """One low-rank direction per task on queries and values, one magnitude per direction."""
 
     # Steps are not recorded: directions and magnitudes grow with every task.
@@ -42,7 +41,6 @@ class SdLora(LowRankMethod, Growing, HasTinySettings):
     summary = "adds a low-rank direction of queries and values per task and learns the magnitudes of all directions"
     family = "LoRA"
     tiny: ClassVar[dict[str, Any]] = {"rank": 4, "learning_rate": 0.05}
-    settings_type = SdLoraSettings
     grows = ("earlier_down", "earlier_up", "magnitudes")
     settings: SdLoraSettings
     earlier_down: Tensor
@@ -77,7 +75,7 @@ class SdLora(LowRankMethod, Growing, HasTinySettings):
         self.head.open_block(len(task.classes), task.generator("rows"))
         if self.tasks:
             self.fix_direction()
-        self.lora.down.copy_(draw_down(self.lora.down.shape, task.generator("down")))
+        self.lora.draw(task.generator("down"))
         self.lora.up.zero_()
         self.magnitudes.fill_(settings.magnitude)
         # Rows beyond the task's rank are no part of the product, which has them at zero in both factors.

@@ -1,5 +1,6 @@
 """What a method has learnt, taken out of it and put back."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from clare.methods.protocols import HasStructure
 
 HEAD = "head."
 """How the names of a head's tensors begin."""
+Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,14 @@ def snapshot_of(method: Method) -> Snapshot:
 
 def packed_tensors(method: Method) -> dict[str, Tensor]:
     """Return a copy of the tensors that a model folder keeps, of the head those that the others do not follow from."""
-    tensors = snapshot_of(method).tensors
-    own = method.head.packed({name.removeprefix(HEAD): tensors.pop(name) for name in _of_head(tensors)})
-    return {**tensors, **{HEAD + name: tensor for name, tensor in own.items()}}
+    return _with_head(snapshot_of(method).tensors, method.head.packed)
 
 
-def _of_head(tensors: dict[str, Tensor]) -> list[str]:
-    """Return the names of a head's tensors."""
-    return [name for name in tensors if name.startswith(HEAD)]
+def _with_head(tensors: Tensors, change: Callable[[Tensors], Tensors]) -> Tensors:
+    """Return tensors of which those of the head, by their names there, were changed."""
+    own = {name.removeprefix(HEAD): tensor for name, tensor in tensors.items() if name.startswith(HEAD)}
+    others = {name: tensor for name, tensor in tensors.items() if not name.startswith(HEAD)}
+    return others | {HEAD + name: tensor for name, tensor in change(own).items()}
 
 
 def restore(method: Method, snapshot: Snapshot) -> None:
@@ -58,12 +60,11 @@ def restore(method: Method, snapshot: Snapshot) -> None:
     method.tasks = [tuple(task) for task in snapshot.structure["tasks"]]
     if isinstance(method, HasStructure):
         method.rebuild(snapshot.structure)
-    tensors, head = dict(snapshot.tensors), method.head
-    full = head.unpacked({name.removeprefix(HEAD): tensors.pop(name) for name in _of_head(tensors)})
-    tensors |= {HEAD + name: tensor for name, tensor in full.items()}
+    head = method.head
+    tensors = _with_head(snapshot.tensors, head.unpacked)
     make_room(method, tensors)
     own = learnt_tensors(method)
-    follows = isinstance(head, SolvedHead) and "rows" not in full
+    follows = isinstance(head, SolvedHead) and HEAD + "rows" not in tensors
     if follows:
         tensors[HEAD + "rows"] = head.rows.data
     different = sorted(own.keys() ^ tensors.keys()) or [

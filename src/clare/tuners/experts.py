@@ -18,8 +18,8 @@ from clare.growth import Growing
 from clare.settings import Settings
 from clare.steps import Group
 from clare.tuners.limits import one_width, unfit
-from clare.tuners.mixture import Entries, uniform
-from clare.tuners.tuner import Branches
+from clare.tuners.mixture import Entries
+from clare.tuners.tuner import Branches, uniform
 
 CLOSED = -1e4
 """The logit of a class that a task does not have: no probability, and no infinity in a logarithm."""

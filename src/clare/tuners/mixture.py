@@ -16,7 +16,7 @@ from clare.backbones.families import Model, family_of
 from clare.growth import Growing
 from clare.settings import Settings
 from clare.steps import Group
-from clare.tuners.tuner import Branches
+from clare.tuners.tuner import Branches, uniform
 
 MIN_RECORDS = 3
 """With fewer losses than this a descriptor has no statistics, and nothing is new to it."""
@@ -222,12 +222,6 @@ class Mixture(Branches):
         assert self._means is not None
         self._means.append(mean_BD)
         return routed.mix(x_BND, routed.shares(mean_BD))
-
-
-def uniform(shape: tuple[int, ...], fan_in: int, generator: torch.Generator) -> Tensor:
-    """Draw uniformly between -1 / sqrt(fan_in) and 1 / sqrt(fan_in)."""
-    bound = 1 / math.sqrt(fan_in)
-    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
 
 
 def newest_mask(parameter: Tensor) -> Tensor | None:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from clare.backbones.families import Model, family_of
 from clare.growth import Growing
 from clare.tuners.limits import one_width
-from clare.tuners.mixture import uniform
-from clare.tuners.tuner import Tuner
+from clare.tuners.tuner import Tuner, uniform
 
 
 class NoiseMaps(Tuner, Growing):
