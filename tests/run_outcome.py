@@ -1,5 +1,5 @@
 """What a run left in its folder, and listeners that stop a run, for all tests."""
 
-from clare.testing.outcome import Stop, StopAtBatch, StopAtTask, events, outcome
+from clare.testing.demands import Stop, StopAtBatch, StopAtTask, events, outcome
 
 __all__ = ["Stop", "StopAtBatch", "StopAtTask", "events", "outcome"]

@@ -13,6 +13,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 FOUNDATION = {
     "errors",
     "files",
+    "growth",
     "hub",
     "identity",
     "index",

@@ -23,7 +23,17 @@ class Settings(BaseModel):
     """Frozen, typed, bounded values; unknown keys are refused."""
 
     acts: ClassVar[Acts] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """What a class has for settings that it inherits, where that is another value than theirs."""
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Take over the class's own defaults."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for key, value in vars(cls).get("defaults", {}).items():
+            cls.model_fields[key].default = value
+        cls.model_rebuild(force="defaults" in vars(cls))
 
     @field_validator("*", mode="before")
     @classmethod

@@ -12,7 +12,7 @@ from clare.engine.optim import rate_at
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.engine.step import Halves, TrainStep
-from clare.heads.alignment import margin_logits
+from clare.heads.head import margin_logits
 from clare.steps import Agreement, Group, Phase, Sgd
 
 RANKS = Ranks(EngineSettings(device="cpu"))

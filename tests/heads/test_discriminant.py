@@ -8,8 +8,7 @@ from torch import Tensor
 
 from clare.heads.discriminant import DiscriminantHead
 from clare.heads.drift import moved
-from clare.heads.scatter import added_scatter, discriminant_rows, scatter_sums, within_scatter
-from clare.heads.statistics import class_means
+from clare.heads.statistics import added_scatter, class_means, discriminant_rows, scatter_sums, within_scatter
 
 NUM_FEATURES, NUM_CLASSES = 5, 3
 

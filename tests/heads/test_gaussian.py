@@ -6,10 +6,11 @@ from head_steps import a_drift, finish, head_of
 from torch import Tensor
 
 from clare.classifier.memory import num_held
+from clare.growth import make_room
 from clare.heads.gaussian import MOST_ROWS, GaussianHead
 from clare.heads.left_out import STRENGTHS, best_strength, judged, left_out_squares
 from clare.heads.precision import Precision
-from clare.heads.scatter import shrunk_covariance
+from clare.heads.statistics import shrunk_covariance
 
 NUM_FEATURES, NUM_CLASSES = 40, 3
 
@@ -75,8 +76,8 @@ def test_what_a_folder_keeps_gives_the_head_back_to_the_bit() -> None:
         if number == 60:
             assert saved["scatter"].shape == (NUM_FEATURES * (NUM_FEATURES + 1) // 2,)
         other = make()
-        other.resize(NUM_CLASSES, 0)
         full = other.unpacked(saved)
+        make_room(other, {**full, "rows": head.rows})
         other.load_state_dict({**full, "rows": other.rows})
         assert torch.equal(other.solve().float(), head.rows)
 

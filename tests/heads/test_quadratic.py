@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from clare.growth import make_room
 from clare.heads import quadratic
 from clare.heads.drift import moved
 from clare.heads.precision import Precision
 from clare.heads.quadratic import QuadraticHead, leading_root, quadratic_rows, quadratic_scores
-from clare.heads.scatter import discriminant_rows, shrunk_covariance
+from clare.heads.statistics import discriminant_rows, shrunk_covariance
 from clare.steps import found_in
 
 NUM_FEATURES, NUM_CLASSES = 5, 3
@@ -163,7 +164,7 @@ def test_saved_tensors_fit_a_head_that_was_made_anew() -> None:
     features, labels = samples()
     head, other = make_head(), make_head()
     finish(head, features, labels, NUM_CLASSES)
-    other.resize(NUM_CLASSES, len(head.block))
+    make_room(other, head.state_dict())
     other.load_state_dict(head.state_dict())
     assert torch.equal(other.logits(features), head.logits(features))
 

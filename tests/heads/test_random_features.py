@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from clare.errors import ModelError
-from clare.heads import random_features
-from clare.heads.random_features import (
+from clare.heads import ridge as of_ridge
+from clare.heads.ridge import (
     CANDIDATES,
     add_sums,
     best_ridge,
@@ -90,7 +90,7 @@ def test_chunks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels, projection = draw(23, 4), torch.arange(23) % 3, draw(4, 7, seed=1)
     results = []
     for num_rows in (5, 100):
-        monkeypatch.setattr(random_features, "NUM_ROWS", num_rows)
+        monkeypatch.setattr(of_ridge, "NUM_ROWS", num_rows)
         gram, sums = torch.zeros(7, 7).double(), torch.zeros(3, 7).double()
         add_sums(gram, sums, features, labels, projection)
         results.append((gram, sums))

@@ -2,8 +2,7 @@
 
 import torch
 
-from clare.heads.precision import Precision
-from clare.heads.strangers import RELATIVE, Strangers
+from clare.heads.precision import RELATIVE, Precision, Strangers
 
 SIZE, NUM_CLASSES = 6, 3
 

@@ -11,6 +11,7 @@ from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.evaluate import evaluate
+from clare.methods.protocols import capacity_of
 from clare.methods.state import restore, snapshot_of
 from clare.sparse import allocator
 from clare.sparse.select import budget_of, select_top
@@ -48,7 +49,8 @@ def test_claims_are_disjoint_and_a_fixed_share_of_what_is_free(
         learn(context(), method, [task])
         budget = budget_of(num_free, 0.1)
         num_free -= budget
-        capacity = method.capacity()
+        capacity = capacity_of(method)
+        assert capacity is not None
         assert (capacity.num_coordinates, capacity.num_free, capacity.num_claimed) == (
             num_coordinates,
             num_free,

@@ -57,7 +57,7 @@ def test_likeness_and_need_shrink_a_budget_together(
     monkeypatch.setattr(need, "likeness", lambda *_: likeness)
     method = make_clare(tiny_backbone(), budget="auto", learning_rate=0.005)
     # Something must be claimed for a likeness to be asked for.
-    method.claim_nothing()
+    method.ledger.claim_nothing()
     method.ledger.free[-1] = False
     learn(context(), method, tiny_stream().tasks[:1])
     assert int(mask_of(method, 1).sum()) == expected

@@ -57,7 +57,7 @@ def test_nothing_is_said_about_movement_where_none_was_scored(
     learn(context(), method, tiny_stream().tasks[:1])
     found = method.diagnosis()
     assert set(found) == {"claimed_per_block", "coordinates_per_block"}
-    assert sum(found["claimed_per_block"]) == method.capacity().num_claimed
+    assert sum(found["claimed_per_block"]) == method.ledger.lengths[-1]
 
 
 def test_an_empty_pool_tells_nothing_of_the_task_before(

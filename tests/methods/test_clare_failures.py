@@ -56,7 +56,7 @@ def test_an_exhausted_pool_is_said_once_and_the_head_goes_on(
     moments = watch(method)
     run = context(listener=listener)
     learn(run, method, stream.tasks[:1])
-    assert (method.capacity().num_free, method.capacity().num_claimed) == (0, 440)
+    assert (method.ledger.num_free, method.ledger.lengths[-1]) == (0, 440)
     assert listener.notices == []
     full = method.adapter.values.detach().clone()
     for task in stream.tasks[1:]:
@@ -120,7 +120,7 @@ def test_a_task_that_diverges_leaves_the_method_as_it_was(
         learn(context(), method, tasks[1:2])
     assert all_bits(method) == before
     assert {name: bits(t) for name, t in method.backbone.state_dict().items()} == backbone
-    assert method.capacity().num_claimed == method.ledger.lengths[0]
+    assert method.ledger.lengths[-1] == method.ledger.lengths[0]
     assert not method.training
     assert not any(parameter.requires_grad for parameter in method.parameters())
     method.settings = settings

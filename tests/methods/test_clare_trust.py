@@ -15,7 +15,7 @@ from clare.data.store import LabelledImages
 from clare.data.stream import Stream, Task
 from clare.engine.context import Context
 from clare.engine.evaluate import evaluate
-from clare.methods._shared import trust
+from clare.methods._shared import need
 from clare.methods.clare import Clare
 from clare.presets.schema import Experiment
 from clare.settings import idle
@@ -104,7 +104,7 @@ def test_the_longest_way_within_the_limit_is_gone(
     length: float,
 ) -> None:
     told = iter(costs)
-    monkeypatch.setattr(trust, "accuracy_lost", lambda *_: {"lost": torch.tensor(next(told))})
+    monkeypatch.setattr(need, "accuracy_lost", lambda *_: {"lost": torch.tensor(next(told))})
     method = make_clare(tiny_backbone(), trust=0.1, **GENTLE)
     moments = watch(method)
     first, second, _ = tiny_stream().tasks

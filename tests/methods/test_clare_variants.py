@@ -122,7 +122,7 @@ def test_no_mask_trains_and_claims_everything_each_time(
         learn(context(), method, [task])
         assert float((method.adapter.values != before).float().mean()) > 0.95
     assert method.ledger.lengths == [440, 440]
-    assert method.capacity().num_free == 0
+    assert method.ledger.num_free == 0
 
 
 def test_without_capacity_every_task_takes_a_constant_share_and_may_overlap(
@@ -137,7 +137,7 @@ def test_without_capacity_every_task_takes_a_constant_share_and_may_overlap(
         assert bits(method.adapter.values[~mask]) == bits(before[~mask])
     claimed = torch.stack([mask_of(method, task) for task in range(3)]).sum(0)
     assert int(claimed.max()) > 1
-    assert method.capacity().num_free == int((claimed == 0).sum())
+    assert method.ledger.num_free == int((claimed == 0).sum())
 
 
 def test_one_stage_keeps_the_largest_changes_as_training_left_them(

@@ -19,8 +19,7 @@ from clare.engine.context import Context, Silence
 from clare.engine.evaluate import evaluate
 from clare.engine.run import run_experiment
 from clare.errors import SettingsError
-from clare.heads.random_features import CANDIDATES, projected, ridge_errors, unpack_symmetric
-from clare.heads.ridge import RidgeHead
+from clare.heads.ridge import CANDIDATES, RidgeHead, projected, ridge_errors, unpack_symmetric
 from clare.methods.base import passes_per_image, prepare
 from clare.methods.ranpac import RanPac, RanPacSettings
 from clare.methods.state import learnt_tensors

@@ -16,8 +16,7 @@ from clare.engine.evaluate import count_parameters, evaluate
 from clare.engine.learn import learn_task
 from clare.errors import SettingsError
 from clare.methods import METHODS
-from clare.methods._shared.memory import Memory, MemorySettings, first_of_each, herd, herded, reservoir
-from clare.methods._shared.replayed import ReplayMethod
+from clare.methods._shared.replayed import Memory, MemorySettings, ReplayMethod, first_of_each, herd, herded, reservoir
 from clare.methods.derpp import DarkExperienceReplay, DerppSettings, change
 from clare.methods.icarl import exemplar_means
 from clare.settings import build_settings

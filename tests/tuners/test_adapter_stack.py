@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clare.backbones.vit import Backbone, build_embedded, fingerprint
 from clare.errors import BackboneError
+from clare.growth import make_room
 from clare.tuners.adapter import AdapterSettings, FlatAdapter, initial_values
 from clare.tuners.adapter_stack import AdapterStack, chunk_size_for
 
@@ -155,7 +156,7 @@ def test_kept_adapters_are_rows_that_a_fresh_one_does_not_touch(tiny_backbone: M
         assert torch.equal(stack.values, torch.stack(drawn[: seed + 1]))
     assert stack.current.data_ptr() == place
     assert not any(parameter.requires_grad for parameter in stack.parameters())
-    stack.resize(2)
+    make_room(stack, {"kept": torch.zeros(1, 440)})
     assert stack.values.shape == (2, 440)
 
 

@@ -13,7 +13,7 @@ from clare.backbones.attach import Attached
 from clare.backbones.vit import Backbone, build_embedded, fingerprint, freeze
 from clare.errors import BackboneError, SettingsError
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
-from clare.tuners.lora import PARTS, Part, QkvLora, draw_down, second_moment, unit_norm
+from clare.tuners.lora import PARTS, Part, QkvLora, second_moment, unit_norm
 
 MakeBackbone = Callable[..., Backbone]
 
@@ -200,13 +200,18 @@ def test_a_second_moment_by_hand() -> None:
     assert torch.equal(second_moment(x[:1], torch.tensor([2.0])), 2 * expected)
 
 
-def test_down_projections_are_bounded_and_seeded() -> None:
-    shape = torch.Size((3, 2, 8, 16))
-    drawn = draw_down(shape, generator())
-    assert float(drawn.abs().max()) <= 1 / math.sqrt(16)
-    assert float(drawn.std()) == pytest.approx(1 / math.sqrt(16 * 3), rel=0.1)
-    assert torch.equal(drawn, draw_down(shape, generator()))
-    assert not torch.equal(drawn, draw_down(shape, generator(1)))
+def test_down_projections_are_bounded_and_seeded(tiny_backbone: MakeBackbone) -> None:
+    lora = QkvLora(tiny_backbone().vit, 8, ("q", "v"), shared_down=False)
+
+    def drawn(seed: int = 0) -> Tensor:
+        lora.draw(generator(seed))
+        return lora.down.detach().clone()
+
+    width = lora.down.shape[-1]
+    assert float(drawn().abs().max()) <= 1 / math.sqrt(width)
+    assert float(drawn().std()) == pytest.approx(1 / math.sqrt(width * 3), rel=0.1)
+    assert torch.equal(drawn(), drawn())
+    assert not torch.equal(drawn(), drawn(1))
 
 
 def test_factors_of_unit_norm() -> None:

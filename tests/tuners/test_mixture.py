@@ -43,7 +43,7 @@ def scatter(mixture: Mixture, seed: int = 3) -> None:
 def routed(width: int = 2, bottleneck: int = 1, descriptor: int = 1, num_adapters: int = 1) -> RoutedAdapters:
     """Return the adapters of one block, all zeros."""
     adapters = RoutedAdapters(width, MixtureSettings(bottleneck=bottleneck, descriptor=descriptor))
-    adapters.resize(num_adapters)
+    adapters.take({name: each.new_zeros(num_adapters, *each.shape[1:]) for name, each in adapters.named_parameters()})
     return adapters
 
 

@@ -16,7 +16,7 @@ def make_maps(backbone: Backbone, hidden: int = 2) -> NoiseMaps:
 
 def test_a_mixture_of_two_tasks_by_hand(tiny_backbone: MakeBackbone) -> None:
     maps = make_maps(tiny_backbone(embed_dim=2, depth=1, num_heads=1))
-    maps.resize(2)
+    maps.begin(torch.ones(2))
     maps.down.copy_(torch.tensor([[[1, 0], [0, 0.5]]]))
     maps.up.copy_(torch.tensor([[[0.5, 1], [0, 1]]]))
     maps.kept.copy_(torch.tensor([[[[0.1, 0.1, 0], [0, 0.2, 0]]]]))

@@ -11,10 +11,9 @@ LEAST_SHARE = 0.1
 
 def tasks_left(method: Method) -> int | None:
     """Return about how many more tasks the free coordinates suffice for; none where they never run out."""
-    if not isinstance(method, ClaimsCoordinates) or method.share_left_free is None or method.never_runs_dry:
+    if not isinstance(method, ClaimsCoordinates) or method.share_left_free is None:
         return None
-    capacity = method.capacity()
-    return num_tasks(capacity.num_free / capacity.num_coordinates, method.share_left_free)
+    return num_tasks(method.ledger.num_free / method.ledger.num_coordinates, method.share_left_free)
 
 
 def num_tasks(free_share: float, sparsity: float) -> int:

@@ -21,7 +21,7 @@ from clare.classifier.sources import Source
 from clare.data.images import Pixels
 from clare.data.pictures import Stored
 from clare.errors import DataError
-from clare.heads.scatter import discriminant_rows, scatter_sums, shrinkage_for, within_scatter
+from clare.heads.statistics import discriminant_rows, scatter_sums, shrinkage_for, within_scatter
 from clare.seeds import generator_at
 
 Kind = Literal[

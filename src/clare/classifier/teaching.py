@@ -114,7 +114,7 @@ def teach_quickly(context: Context, method: Method, classes: tuple[str, ...], im
     head.open_block(len(classes), info.generator("rows"))
     Driver(context, method, images, task.index).run(head.finish_untrained(len(classes)))
     if isinstance(method, ClaimsCoordinates):
-        method.claim_nothing()
+        method.ledger.claim_nothing()
     method.tasks.append(classes)
 
 

@@ -37,10 +37,9 @@ class AlignedSettings(FormSettings, ScaleSettings, ShrinkageSettings):
         return AlignedHead(num_features, self)
 
 
-class GaussianHead(Head):
+class DrawnHead(Head):
     """What the heads have in common that train rows on features drawn from one Gaussian for each class."""
 
-    kept_per_class: tuple[str, ...] = ("rows", "means", "factors")
     sums_products = True
 
     def add_gaussians(self, sums: dict[str, Tensor], factors: Tensor) -> None:
@@ -53,7 +52,7 @@ class GaussianHead(Head):
         self.means, self.factors = moved(self.means, drift), stretched(self.factors, drift)
 
 
-class AlignedHead(GaussianHead):
+class AlignedHead(DrawnHead):
     """Rows, and for each class the mean and the root of the covariance of its features."""
 
     settings: AlignedSettings

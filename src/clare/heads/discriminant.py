@@ -12,8 +12,9 @@ from torch import Tensor
 
 from clare.heads.drift import Drift, moved, stretched
 from clare.heads.head import FormSettings, ShrinkageSettings
-from clare.heads.precision import Precision
-from clare.heads.scatter import (
+from clare.heads.precision import Precision, Strangers
+from clare.heads.solved import SolvedHead
+from clare.heads.statistics import (
     added_scatter,
     discriminant_rows,
     scatter_sums,
@@ -21,8 +22,6 @@ from clare.heads.scatter import (
     shrunk_covariance,
     within_scatter,
 )
-from clare.heads.solved import SolvedHead
-from clare.heads.strangers import Strangers
 
 
 class DiscriminantSettings(FormSettings, ShrinkageSettings):
@@ -42,6 +41,8 @@ class DiscriminantHead(SolvedHead):
 
     settings: ShrinkageSettings
     scatter: Tensor
+    scale = 1.0
+    """The scores are log posteriors already."""
 
     def __init__(self, num_features: int, settings: ShrinkageSettings) -> None:
         super().__init__(num_features, settings)
@@ -52,11 +53,6 @@ class DiscriminantHead(SolvedHead):
     def finished_size(self) -> int:
         """Numbers in a finished row: a weight for each feature and a bias."""
         return self.num_features + 1
-
-    @property
-    def scale(self) -> float:
-        """The scores are log posteriors already."""
-        return 1.0
 
     @property
     def finished_form(self) -> str:

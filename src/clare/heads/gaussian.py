@@ -4,7 +4,7 @@ Shapes: K classes so far, D features, N samples.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -14,8 +14,8 @@ from clare.heads.drift import Drift, moved, stretched
 from clare.heads.left_out import STRENGTHS, TEMPERATURES, best_strength, judged
 from clare.heads.precision import Precision
 from clare.heads.quadratic import QuadraticHead, QuadraticSettings
-from clare.heads.scatter import FLOOR, sample_means, shrunk_covariance
 from clare.heads.solved import SolvedHead
+from clare.heads.statistics import FLOOR, class_means, shrunk_covariance
 from clare.steps import Learning, Solve
 
 MOST_ROWS = 4
@@ -25,6 +25,7 @@ MOST_ROWS = 4
 class GaussianSettings(QuadraticSettings):
     """The quadratic discriminant that chooses its shrinkage."""
 
+    defaults: ClassVar[Any] = {"own_share": "auto", "num_directions": 4}
     kind: Literal["gaussian"] = Field(  # type: ignore[assignment]
         "gaussian", description="The quadratic discriminant, kept in few numbers, which chooses its own shrinkage."
     )
@@ -32,14 +33,6 @@ class GaussianSettings(QuadraticSettings):
         "left-out",
         description="Weight of the identity in the covariance; left-out: the one under which samples that are left out "
         "in turn are named best, over all tasks so far.",
-    )
-    own_share: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = Field(
-        "auto",
-        description="Weight of a class's own covariance beside that of all classes; auto: by how many images there "
-        "are to a class.",
-    )
-    num_directions: int = Field(
-        4, ge=1, le=10_000, description="Directions, the leading ones, of a class's own covariance."
     )
 
     def make(self, num_features: int, seed: int) -> "GaussianHead":
@@ -56,7 +49,7 @@ class GaussianHead(QuadraticHead):
 
     def __init__(self, num_features: int, settings: GaussianSettings) -> None:
         super().__init__(num_features, settings)
-        self.scatter = self.scatter[:0]
+        self.scatter, self.grows = self.scatter[:0], (*self.grows, "scatter", "roots")
         self.register_buffer("roots", torch.zeros(0, num_features))
         self.register_buffer("likelihoods", torch.zeros(len(STRENGTHS), len(TEMPERATURES), dtype=torch.float64))
 
@@ -93,7 +86,7 @@ class GaussianHead(QuadraticHead):
         count = torch.bincount(labels, minlength=num_classes).double()
         total = values.new_zeros(num_classes, self.num_features).index_add(0, labels, values)
         sums = {**found, "count": count, "sum": total}
-        return {**sums, "apart": values - sample_means(sums)[labels]}
+        return {**sums, "apart": values - class_means(sums)[labels]}
 
     def sums_of(self, chosen: Tensor) -> dict[str, Tensor]:
         """Return the sums of some classes, of which nothing is to be added to what all share."""
@@ -106,9 +99,7 @@ class GaussianHead(QuadraticHead):
     def gather_more(self, places: Tensor, sums: dict[str, Tensor]) -> None:
         """Keep how more samples of known classes scatter, and how far the means of both lie apart."""
         old, new = self.counts[places].double(), sums["count"]
-        way = (sample_means(sums) - self.means[places].double()) * (old * new / (old + new).clamp(min=1)).sqrt()[
-            :, None
-        ]
+        way = (class_means(sums) - self.means[places].double()) * (old * new / (old + new).clamp(min=1)).sqrt()[:, None]
         self._keep(torch.cat([sums["apart"], way[way.any(1)]]))
 
     def add_shared(self, other: SolvedHead) -> None:
@@ -177,7 +168,7 @@ class GaussianHead(QuadraticHead):
         return kept
 
     def unpacked(self, saved: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return saved tensors in full, after room was made for them."""
+        """Return saved tensors in full."""
         full = dict(saved)
         if full["scatter"].dim() == 1:
             rows, columns = torch.tril_indices(self.num_features, self.num_features, device=full["scatter"].device)
@@ -185,5 +176,4 @@ class GaussianHead(QuadraticHead):
             whole[rows, columns] = half
             whole[columns, rows] = half
             full["scatter"] = whole
-        self.scatter, self.roots = (self.rows.new_zeros(full[name].shape) for name in ("scatter", "roots"))
         return full

@@ -14,10 +14,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clare.errors import ModelError
-from clare.heads.drift import Drift
+from clare.growth import Growing
+from clare.heads.drift import Drift, kernel_moves
 from clare.heads.statistics import class_sums
 from clare.settings import Acts, Settings
-from clare.steps import Collect, Group, Learning, Pass
+from clare.steps import Collect, Group, Learning, Pass, Solve
 
 USUAL_SHRINKAGE = 0.2
 Form = Literal["cosine", "linear"]
@@ -96,13 +97,11 @@ class ShrinkageSettings(HeadSettings):
     )
 
 
-class Head(nn.Module, ABC):
+class Head(nn.Module, Growing, ABC):
     """Finished rows of all classes so far, and a padded block of rows for the task being learnt."""
 
     per_class: ClassVar[tuple[str, ...]] = ("rows", "means", "factors")
     """Tensors with a row for each class, or with none where the head has no use for them."""
-    kept_per_class: tuple[str, ...] = ("rows",)
-    """Those of these tensors that the head has a use for."""
     sums_products: ClassVar[bool] = False
     """Whether the sums that rows are made of hold those of outer products for each class."""
     means: Tensor
@@ -112,12 +111,14 @@ class Head(nn.Module, ABC):
     """Whether `carry_over` moves what is kept of earlier classes."""
     merges_exactly: ClassVar[bool] = True
     """Whether two heads that were merged are as one that saw the samples of both, but for rounding."""
+    refuses: ClassVar[str] = "this model's rows were trained on pictures that are gone"
+    """Why more samples of known classes are not taken, where they are not."""
     keeps_classes: bool = True
     """Whether what is kept of a class can be renewed with more samples, or dropped."""
 
     def __init__(self, num_features: int, settings: HeadSettings) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings, self.grows = settings, ("block", *self.per_class)
         self.num_features = num_features
         self.row_size = num_features + (settings.row_form == "linear")
         self.rows = nn.Parameter(torch.zeros(0, self.row_size), requires_grad=False)
@@ -149,6 +150,11 @@ class Head(nn.Module, ABC):
         return self.settings.row_form
 
     @property
+    def centres(self) -> Tensor:
+        """Where the features of each class are: its mean, or its row where the head keeps no other."""
+        return self.means if len(self.means) == len(self.rows) else self.rows.data
+
+    @property
     def directions(self) -> Tensor:
         """Rows of all classes so far that compare with those of the block."""
         return self.rows.data
@@ -174,9 +180,12 @@ class Head(nn.Module, ABC):
         """Return the scaled scores of the current task's classes, shape (B, M); places without a class are closed."""
         return self.block_scale * self.scores(features, self.block) + self.closed
 
-    def block_loss(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Return each sample's cross-entropy over the classes of the current task alone."""
-        return F.cross_entropy(self.block_logits(features), labels, reduction="none")
+    def block_loss(self, features: Tensor, labels: Tensor, margin: float = 0.0) -> Tensor:
+        """Return each sample's cross-entropy over the classes of the current task, with a margin off the true score."""
+        logits = self.block_logits(features)
+        if margin:
+            logits = margin_logits(logits, labels, margin * self.block_scale)
+        return F.cross_entropy(logits, labels, reduction="none")
 
     def row_loss(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over all classes so far."""
@@ -201,7 +210,8 @@ class Head(nn.Module, ABC):
         """Make the block hold at least this many rows; known in advance, its shape never changes between tasks."""
         if num_rows > len(self.block):
             self.block = nn.Parameter(self.rows.new_zeros(num_rows, self.row_size), requires_grad=False)
-            self.closed = self.rows.new_zeros(num_rows)
+        if len(self.closed) != len(self.block):
+            self.closed = self.rows.new_zeros(len(self.block))
 
     def append(self, rows: Tensor) -> None:
         """Add the rows of finished classes."""
@@ -219,6 +229,11 @@ class Head(nn.Module, ABC):
     def carry_over(self, drift: Drift) -> None:
         """Move what is kept of earlier classes to where a task's training took their features, if it can be moved."""
 
+    def follow_shift(self, before: Tensor, after: Tensor, width: float) -> Learning:
+        """Move what is kept of earlier classes as the images near them moved."""
+        start, end = self.seen(before), self.seen(after)
+        self.carry_over((yield Solve("shift", lambda: {"moves": kernel_moves(start, end, self.centres, width)})))
+
     @abstractmethod
     def finish(self, num_new: int) -> Learning:
         """Turn the task's block into finished rows."""
@@ -232,10 +247,10 @@ class Head(nn.Module, ABC):
         raise self.refusal()
         yield
 
-    def refusal(self, why: str = "this model's rows were trained on pictures that are gone") -> ModelError:
+    def refusal(self) -> ModelError:
         """Say why more samples of known classes are not taken."""
         return ModelError(
-            f"{why}, so more pictures cannot be added to them; "
+            f"{self.refuses}, so more pictures cannot be added to them; "
             "make models with head.kind = prototype, aligned, discriminant, quadratic or ridge for that"
         )
 
@@ -270,15 +285,12 @@ class Head(nn.Module, ABC):
         return tensors
 
     def unpacked(self, saved: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return saved tensors in full, after room was made for those whose size nothing else tells."""
+        """Return saved tensors in full."""
         return saved
 
-    def resize(self, num_classes: int, block_size: int) -> None:
-        """Make room for saved rows before they are loaded; a block of the right size stays where it is."""
-        if block_size != len(self.block):
-            self.block = nn.Parameter(self.rows.new_zeros(block_size, self.row_size), requires_grad=False)
-            self.closed = self.rows.new_zeros(block_size)
-        for name in self.kept_per_class:
-            tensor = getattr(self, name)
-            room = tensor.new_zeros(num_classes, *tensor.shape[1:])
-            setattr(self, name, nn.Parameter(room, requires_grad=False) if name == "rows" else room)
+
+def margin_logits(logits_BK: Tensor, labels_B: Tensor, margin: float | Tensor) -> Tensor:
+    """Return logits of which the true one is lower by a margin: CosFace, where they are scaled cosines."""
+    # Where a step is recorded, `one_hot` would look at the labels on the host.
+    is_true_BK = labels_B[:, None] == torch.arange(logits_BK.shape[1], device=labels_B.device)
+    return logits_BK - margin * is_true_BK.to(logits_BK)

@@ -52,13 +52,5 @@ StatisticsHead = (
 )
 """For methods that train no rows: a task's images are counted alone."""
 
-FrozenHead = (
-    TrainedSettings
-    | PrototypeSettings
-    | AlignedSettings
-    | DiscriminantSettings
-    | QuadraticSettings
-    | GaussianSettings
-    | RidgeSettings
-)
+FrozenHead = TrainedSettings | StatisticsHead
 """For methods that train rows where these are to stay as trained, and count otherwise."""

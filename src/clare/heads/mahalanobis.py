@@ -42,8 +42,10 @@ class MahalanobisHead(Head):
     """A mean and an inverted matrix of correlations for each class; the rows are what is linear in the distances."""
 
     per_class = (*Head.per_class, "inverses")
-    kept_per_class = ("rows", "inverses")
     sums_products = True
+    refuses = "this model keeps correlations of its classes"
+    finished_form = "mahalanobis"
+    """Distances, which only this head can make."""
     settings: MahalanobisSettings
     inverses: Tensor
     follows_drift = False
@@ -54,11 +56,6 @@ class MahalanobisHead(Head):
         self.row_size = num_features + 1
         self.rows = nn.Parameter(torch.zeros(0, self.row_size), requires_grad=False)
         self.register_buffer("inverses", torch.zeros(0, num_features, num_features))
-
-    @property
-    def finished_form(self) -> str:
-        """Distances, which only this head can make."""
-        return "mahalanobis"
 
     def seen(self, features: Tensor) -> Tensor:
         """Return features of length one, at least in single precision."""
@@ -94,11 +91,6 @@ class MahalanobisHead(Head):
         weights = torch.einsum("kde,ke->kd", inverses, means)
         rows = torch.cat([2 * weights, -(weights * means).sum(1, keepdim=True)], 1)
         return {"rows": rows.float(), "inverses": inverses.float()}
-
-    def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
-        """Refuse: a covariance cannot be had back from correlations."""
-        raise self.refusal("this model keeps correlations of its classes")
-        yield
 
 
 def spread_out(covariance: Tensor, diagonal_share: float, others_share: float) -> Tensor:

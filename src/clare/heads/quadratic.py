@@ -17,7 +17,7 @@ from clare.heads.discriminant import DiscriminantHead
 from clare.heads.drift import Drift, stretched
 from clare.heads.head import FormSettings, ShrinkageSettings
 from clare.heads.precision import Precision
-from clare.heads.scatter import own_share_for, sample_means, scatter_sums
+from clare.heads.statistics import class_means, own_share_for, scatter_sums
 from clare.steps import Collect, Pass
 
 NUM_SWEEPS = 8
@@ -87,7 +87,7 @@ def quadratic_scores(features_BD: Tensor, rows_KRW: Tensor) -> Tensor:
 
 def _apart(sums: dict[str, Tensor]) -> Iterator[Tensor]:
     """Return how far the samples of each class lie from its mean, class by class."""
-    means, labels = sample_means(sums), sums["labels"]
+    means, labels = class_means(sums), sums["labels"]
     own = torch.split(labels.argsort(stable=True), torch.bincount(labels, minlength=len(means)).tolist())
     for places, mean in zip(own, means, strict=True):
         yield sums["values"][places].double() - mean
@@ -117,7 +117,6 @@ class QuadraticHead(DiscriminantHead):
     """Class means, one covariance of all classes, and the leading directions of each class's own."""
 
     settings: QuadraticSettings
-    kept_per_class = (*DiscriminantHead.kept_per_class, "factors")
     merges_exactly = False
 
     def __init__(self, num_features: int, settings: QuadraticSettings) -> None:
@@ -171,7 +170,7 @@ class QuadraticHead(DiscriminantHead):
 
     def add_samples(self, places: Tensor, sums: dict[str, Tensor]) -> None:
         """Take over the sums of more samples of known classes."""
-        means, counts = sample_means(sums), sums["count"]
+        means, counts = class_means(sums), sums["count"]
         for place, rows, mean, new in zip(places.tolist(), _apart(sums), means, counts, strict=True):
             old = self.counts[place].double()
             # The kept root and the way between the means stand for the samples of before.

@@ -1,6 +1,6 @@
 """A head whose trained rows are trained again on drawn features, as SLCA began it and its successors do.
 
-Shapes: B samples, K classes so far, D features, W numbers in a row.
+Shapes: B samples, K classes so far, T tasks so far, D features, W numbers in a row.
 """
 
 from typing import Literal
@@ -10,10 +10,15 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from clare.heads.aligned import GaussianFeatures, GaussianHead
-from clare.heads.alignment import Decay, decoupled, mean_factors, ridged_factors
+from clare.heads.aligned import DrawnHead, GaussianFeatures
 from clare.heads.head import FormSettings, Head, TrainingSettings
+from clare.heads.statistics import ridged_factors
 from clare.steps import Group, Learning, Phase, Sgd
+
+Decay = Literal["none", "older", "newer"]
+"""Which classes' means are drawn closer to zero: none, those of older tasks, or, as some code has it, of newer ones."""
+LEAST = 0.9
+"""Factor on the mean of a class that is as old, or as new, as can be."""
 
 
 class RealignedSettings(FormSettings, TrainingSettings):
@@ -57,7 +62,7 @@ class RealignedSettings(FormSettings, TrainingSettings):
         return RealignedHead(num_features, self)
 
 
-class RealignedHead(GaussianHead):
+class RealignedHead(DrawnHead):
     """Rows, for each class a Gaussian and the number of its task, and the rows as tasks trained them."""
 
     per_class = (*Head.per_class, "tasks", "trained")
@@ -70,7 +75,6 @@ class RealignedHead(GaussianHead):
         super().__init__(num_features, settings)
         self.register_buffer("tasks", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("trained", torch.zeros(0, self.row_size))
-        self.kept_per_class = (*GaussianHead.kept_per_class, "tasks", *(["trained"] if settings.restores else []))
 
     @property
     def finished_form(self) -> str:
@@ -121,3 +125,29 @@ class RealignedHead(GaussianHead):
         temperature = self.settings.align_temperature
         scaled = decoupled(logits, self.tasks, temperature) if temperature else self.scale * logits
         return F.cross_entropy(scaled, labels, reduction="none")
+
+
+def mean_factors(tasks_K: Tensor, decay: Decay) -> Tensor:
+    """Return the factor on the mean of each class, whose task is counted from 0, while the last task is learnt."""
+    if decay == "none":
+        return torch.ones(len(tasks_K), device=tasks_K.device)
+    num_tasks = int(tasks_K.max()) + 1
+    if decay == "older":
+        return LEAST + (1 - LEAST) * (tasks_K + 1) / num_tasks
+    # The code divides a class's number by the task's size with its sign turned, and rounds down.
+    size = int((tasks_K == tasks_K.max()).sum())
+    place = torch.arange(len(tasks_K), device=tasks_K.device)
+    return LEAST + (1 - LEAST) * (1 - torch.ceil(place / size)) / num_tasks
+
+
+def task_norms(logits_BK: Tensor, tasks_K: Tensor) -> Tensor:
+    """Return the mean over tasks of the norm of each task's logits, shape (B, 1)."""
+    num_tasks = int(tasks_K.max()) + 1
+    members = F.one_hot(tasks_K, num_tasks).to(logits_BK)
+    squares: Tensor = (logits_BK.square() @ members).clamp(min=1e-20)
+    return squares.sqrt().mean(1, keepdim=True) + 1e-7
+
+
+def decoupled(logits_BK: Tensor, tasks_K: Tensor, temperature: float) -> Tensor:
+    """Return logits divided by the mean norm of a task's logits and by a temperature."""
+    return logits_BK / task_norms(logits_BK, tasks_K) / temperature

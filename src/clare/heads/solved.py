@@ -4,6 +4,7 @@ Shapes: B samples, K classes so far, D features.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,6 @@ class SolvedHead(Head, ABC):
     """Class means and further sums; a task is trained with the rows of its form, which are then dropped."""
 
     per_class = (*Head.per_class, "counts")
-    kept_per_class: tuple[str, ...] = ("rows", "means", "counts")
     counts: Tensor
 
     def __init__(self, num_features: int, settings: HeadSettings) -> None:
@@ -56,9 +56,13 @@ class SolvedHead(Head, ABC):
         """Add the task's classes, and make all rows anew."""
         found = yield self.sweep(num_new)
         self.add_classes(self.summed(found, num_new))
+        yield from self.solved(self.solve)
+
+    def solved(self, solve: Callable[[], Tensor]) -> Learning:
+        """Make the rows of all classes anew."""
         # Ranks may round differently; what the first one finds counts.
-        solved = yield Solve("rows", lambda: {"rows": self.solve()})
-        self.replace(solved["rows"])
+        found = yield Solve("rows", lambda: {"rows": solve()})
+        self.replace(found["rows"])
 
     def replace(self, rows: Tensor) -> None:
         """Take over the rows of all classes."""

@@ -4,13 +4,14 @@ Chaudhry, Ranzato, Rohrbach, Elhoseiny: "Efficient Lifelong Learning with A-GEM"
 losses.
 """
 
+from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from clare.methods._shared.replayed import ReplayMethod, ReplaySettings
 from clare.methods.base import register
-from clare.steps import Correction, Phase
+from clare.steps import Correction
 
 TINY = 1e-12
 """What keeps a division by a gradient of nothing from being one by zero."""
@@ -28,21 +29,15 @@ class AverageGem(ReplayMethod):
 
     name = "agem"
     summary = "takes from each step what would raise the loss on a batch of kept pictures"
-    settings_type = AgemSettings
     settings: AgemSettings
 
-    def train_phase(self) -> Phase:
-        """Return the phase over the task's images, each with a kept picture beside it once there are any."""
-        replay = self.replay(1)
-        if replay is None:
-            return self.phase("train", self.settings.epochs, self.groups())
-        correction = Correction("a-gem", (self.memory_loss,), harmless)
-        more = {"loss": self.task_loss, "replay": replay, "correction": correction}
-        return self.phase("train", self.settings.epochs, self.groups(), **more)
+    def pools(self, every: Tensor) -> tuple[Tensor, ...]:
+        """Put one of all kept pictures beside every image."""
+        return (every,)
 
-    def memory_loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return the cross-entropy of the pictures beside them."""
-        return self.loss(images[:, 1], labels[:, 1])
+    def correction(self, num_pools: int) -> Correction:
+        """Take from a step what would raise the loss on the pictures beside its images."""
+        return Correction("a-gem", (partial(self.loss_at, 1),), harmless)
 
 
 def harmless(gradient_N: Tensor, others_GN: Tensor) -> Tensor:

@@ -40,7 +40,6 @@ class Aper(FirstTaskMethod, PassesSeveralTimes, KeepsRowsAlone):
     name = "aper-adapter"
     summary = "tunes the backbone on the first task, then takes class means of bare and tuned features side by side"
     family = "adapters"
-    settings_type = AperSettings
     settings: AperSettings
 
     def __init__(self, backbone: Backbone, settings: AperSettings, seed: int) -> None:

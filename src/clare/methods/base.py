@@ -1,7 +1,7 @@
 """What every method is: a frozen backbone, what is tuned on it, a head, and a way to learn a task."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from inspect import get_annotations
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -25,17 +25,7 @@ USUAL = FeatureSettings()
 class HeadOnlySettings(Settings):
     """Settings of every method; the kinds of heads that it can have are those in the annotation of its `head`."""
 
-    defaults: ClassVar[Mapping[str, Any]] = {}
-    """What a class has for settings that it inherits, where that is another value than theirs."""
     head: HeadSettings
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Take over the class's own defaults."""
-        super().__pydantic_init_subclass__(**kwargs)
-        for key, value in vars(cls).get("defaults", {}).items():
-            cls.model_fields[key].default = value
-        cls.model_rebuild(force="defaults" in vars(cls))
 
     @property
     def reading(self) -> FeatureSettings:
@@ -70,9 +60,16 @@ class Method(nn.Module, ABC):
     family: ClassVar[str] = "others"
     """The heading under which `clare methods` lists it."""
     settings_type: ClassVar[type[HeadOnlySettings]] = MethodSettings
-    """Its settings, each with a default, bounds and a sentence."""
+    """Its settings, each with a default, bounds and a sentence: the class that `settings` is annotated with."""
     fixed_shapes: ClassVar[bool] = False
     """Whether all tensors that loss and features read keep place and shape over tasks, so that steps are recorded."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Take the type of the settings from their annotation."""
+        super().__init_subclass__(**kwargs)
+        kind = get_annotations(cls).get("settings")
+        if isinstance(kind, type) and "settings_type" not in vars(cls):
+            cls.settings_type = kind
 
     def __init__(self, backbone: Backbone, settings: HeadOnlySettings, seed: int) -> None:
         super().__init__()

@@ -12,13 +12,13 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.alignment import margin_logits
+from clare.heads.head import margin_logits
 from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.realigned import RealignedHead, RealignedSettings
 from clare.heads.trained import TrainedSettings
 from clare.methods._shared.recipe import MarginSettings, RecipeMethod
 from clare.methods.base import bare_features, register
-from clare.methods.protocols import HasStructure, HasTinySettings, PassesSeveralTimes
+from clare.methods.protocols import PassesSeveralTimes
 from clare.seeds import generator_at
 from clare.steps import Collect, Group, Learning, Phase, Pull, TaskInfo, answered
 from clare.tuners.experts import Experts, ExpertSettings
@@ -48,7 +48,7 @@ class CareSettings(MarginSettings):
 
 
 @register
-class Care(RecipeMethod, PassesSeveralTimes, HasStructure, HasTinySettings):
+class Care(RecipeMethod, PassesSeveralTimes):
     """Experts that are mixed for each image, and an adapter from the first task that all tasks share."""
 
     name = "care"
@@ -58,7 +58,6 @@ class Care(RecipeMethod, PassesSeveralTimes, HasStructure, HasTinySettings):
         "experts": {"bottleneck": 4, "shared_bottleneck": 4},
         "head": {"align_epochs": 2, "align_samples": 8},
     }
-    settings_type = CareSettings
     settings: CareSettings
 
     def __init__(self, backbone: Backbone, settings: CareSettings, seed: int) -> None:
@@ -143,14 +142,6 @@ class Care(RecipeMethod, PassesSeveralTimes, HasStructure, HasTinySettings):
             return self.head.logits(features)
         parts = [scale * self.head.logits(part) for part in torch.split(features, size, dim=1)]
         return together(torch.stack(parts, 1)).log() / scale
-
-    def structure(self) -> dict[str, Any]:
-        """Return the number of classes that a prober has places for."""
-        return {"num_places": self.experts.num_places}
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the experts."""
-        self.experts.resize(len(self.tasks), int(structure["num_places"]))
 
 
 def prober_loss(own: Tensor, teacher: Tensor, labels: Tensor, margin: float, temperature: float) -> Tensor:

@@ -14,18 +14,10 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast, Over
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
-from clare.methods._shared.need import PARTS, find_likeness, find_part
-from clare.methods._shared.trust import Trust
+from clare.methods._shared.need import PARTS, Trust, find_likeness, find_part
+from clare.methods._shared.recipe import ContrastMethod
 from clare.methods.base import register
-from clare.methods.protocols import (
-    Capacity,
-    ClaimsCoordinates,
-    Diagnoses,
-    GrowsRoom,
-    HasStructure,
-    HasTinySettings,
-    PlansTasks,
-)
+from clare.methods.protocols import ClaimsCoordinates, Diagnoses, HasStructure
 from clare.settings import Acts
 from clare.sparse.allocator import Allocator
 from clare.sparse.diagnosis import count_claim, count_per_block, movement_histogram, smallest
@@ -124,7 +116,7 @@ class ClareSettings(AdaptedSettings):
 
 
 @register
-class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoom, Diagnoses, HasTinySettings):
+class Clare(AdaptedMethod, ContrastMethod, ClaimsCoordinates, HasStructure, Diagnoses):
     """One adapter, one head, disjoint sparse masks."""
 
     name = "clare"
@@ -133,7 +125,6 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
     tiny: ClassVar[dict[str, Any]] = {"probe_epochs": 2}
     fixed_shapes = True
     keeps_initial = True
-    settings_type = ClareSettings
     settings: ClareSettings
 
     def __init__(self, backbone: Backbone, settings: ClareSettings, seed: int) -> None:
@@ -148,14 +139,10 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         """The adapter's coordinates, and who has claimed which."""
         return Allocator({"adapter": self.adapter.values}, self.adapter.initial, self.ledger)
 
-    def prepare(self, num_tasks: int | None, largest_task: int) -> None:
-        """Make room for the rows of all tasks where their number is known."""
-        self.contrast.reserve((num_tasks or 0) * largest_task)
-
     @property
     def room(self) -> int:
         """Return the room for earlier rows, which grows where their number is unknown, and for coordinates."""
-        return len(self.contrast.rows) + self.adapter.values.numel()
+        return super().room + self.adapter.values.numel()
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the classes to tell apart."""
@@ -202,7 +189,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         settings, bottleneck = self.settings, self.settings.adapter.bottleneck
         first = sum(self.adapter.block_sizes[: self.adapter.num_blocks])
         free = self.ledger.num_free / first
-        if settings.expand == "none" or self.share_left_free is None or free >= settings.expand_below:
+        if settings.expand == "none" or self.is_free_for_all or free >= settings.expand_below:
             return
         is_fresh = settings.expand == "fresh"
         hidden = bottleneck if is_fresh else math.ceil(bottleneck * (1 - free))
@@ -251,8 +238,7 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
 
     def candidates(self) -> Tensor:
         """Mark the coordinates that this task may use."""
-        everything = self.settings.mask == "none" or not self.settings.capacity_aware
-        return torch.ones_like(self.ledger.free) if everything else self.ledger.free.clone()
+        return torch.ones_like(self.ledger.free) if self.is_free_for_all else self.ledger.free.clone()
 
     def _probed(self, candidates: Tensor, origin: Tensor) -> list[Group]:
         """Return Stage 1's groups: the candidates, pulled back towards where movement is measured from, or gates."""
@@ -295,29 +281,20 @@ class Clare(AdaptedMethod, ClaimsCoordinates, HasStructure, PlansTasks, GrowsRoo
         self.found["movement"] = movement_histogram(scores[candidates], smallest(scores, chosen))
         return chosen
 
-    def capacity(self) -> Capacity:
-        """Return how much of the adapter is used."""
-        return Capacity(self.ledger.num_coordinates, self.ledger.num_free, (self.ledger.lengths or [0])[-1])
-
     def claims_by_layer(self) -> list[list[int]]:
         """Return how many coordinates each task claimed in each block."""
         claims = (self.ledger.claim_of(task)[0] for task in range(len(self.ledger.lengths)))
         return [count_per_block(claim, self.adapter.num_blocks, self.adapter.block_sizes) for claim in claims]
 
-    def claim_nothing(self) -> None:
-        """Note a task that claims no coordinate, since every task has its claim in the ledger."""
-        self.ledger.claim(torch.zeros_like(self.ledger.free), self.adapter.values)
+    @property
+    def is_free_for_all(self) -> bool:
+        """Whether every task may use every coordinate."""
+        return self.settings.mask == "none" or not self.settings.capacity_aware
 
     @property
     def share_left_free(self) -> float | None:
-        """The sparsity; none where every task may use every coordinate."""
-        is_free_for_all = self.settings.mask == "none" or not self.settings.capacity_aware
-        return None if is_free_for_all else self.settings.sparsity
-
-    @property
-    def never_runs_dry(self) -> bool:
-        """Whether the pool is expanded before it is empty."""
-        return self.settings.expand != "none"
+        """The sparsity; none where every task may use every coordinate, or the pool is expanded before it is empty."""
+        return None if self.is_free_for_all or self.settings.expand != "none" else self.settings.sparsity
 
     def diagnosis(self) -> dict[str, Any]:
         """Return how far Stage 1 moved the candidates, where it did, and which blocks the task's claim lies in."""

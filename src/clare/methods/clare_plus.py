@@ -38,7 +38,6 @@ class ClarePlus(Clare):
 
     name = "clare-plus"
     summary = "clare with class statistics that follow the drift, and a loss that can be over all classes so far"
-    settings_type = ClarePlusSettings
     settings: ClarePlusSettings
     anchor: Tensor
     hold: Tensor

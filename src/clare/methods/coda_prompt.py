@@ -16,7 +16,6 @@ from clare.backbones.vit import Backbone
 from clare.errors import SettingsError
 from clare.methods._shared.prompted import SlottedMethod, SlottedSettings, frozen, require_blocks
 from clare.methods.base import bare_features, register
-from clare.methods.protocols import HasTinySettings
 from clare.steps import Group, Learning, Result, Solve, TaskInfo
 from clare.tuners.prefix import Prefix, PrefixTuner
 
@@ -38,14 +37,13 @@ class CodaPromptSettings(SlottedSettings):
 
 
 @register
-class CodaPrompt(SlottedMethod, HasTinySettings):
+class CodaPrompt(SlottedMethod):
     """Each task adds components, orthogonal to all before them at the start; those of old tasks are frozen."""
 
     name = "coda-prompt"
     summary = "makes prefixes of weighted components; each task trains new ones, orthogonal at their start"
     family = "prompts"
     tiny: ClassVar[dict[str, Any]] = {"num_tasks": 3, "num_blocks": 2, "num_components": 12}
-    settings_type = CodaPromptSettings
     settings: CodaPromptSettings
 
     def __init__(self, backbone: Backbone, settings: CodaPromptSettings, seed: int) -> None:

@@ -6,7 +6,6 @@ Baseline" (NeurIPS 2020). Shapes: B images, K logits of earlier classes, Q place
 
 from collections.abc import Generator
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +13,10 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
+from clare.growth import Growing
 from clare.methods._shared.replayed import ReplayMethod, ReplaySettings
 from clare.methods.base import register
-from clare.steps import Collect, Phase, Result, Step, TaskInfo
+from clare.steps import Collect, Result, Step, TaskInfo
 
 
 class DerppSettings(ReplaySettings):
@@ -27,12 +27,12 @@ class DerppSettings(ReplaySettings):
 
 
 @register
-class DarkExperienceReplay(ReplayMethod):
+class DarkExperienceReplay(ReplayMethod, Growing):
     """Pictures of earlier tasks that are to be answered as they were."""
 
     name = "derpp"
     summary = "matches the logits that kept pictures had, and learns a second draw of them again"
-    settings_type = DerppSettings
+    grows = ("outputs",)
     settings: DerppSettings
     outputs: Tensor
 
@@ -45,20 +45,9 @@ class DarkExperienceReplay(ReplayMethod):
         """Return the room for earlier rows and for the logits of pictures."""
         return super().room + self.outputs.shape[1]
 
-    def structure(self) -> dict[str, Any]:
-        """Return how many logits a picture has room for, beside what the pictures need."""
-        return {**super().structure(), "num_outputs": self.outputs.shape[1]}
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for pixels and logits."""
-        super().rebuild(structure)
-        self.outputs = self.outputs.new_zeros(len(self.outputs), int(structure["num_outputs"]))
-
-    def train_phase(self) -> Phase:
-        """Return the phase over the task's images, each with one picture of either draw beside it."""
-        replay = self.replay(2)
-        loss = self.replay_loss if replay else self.loss
-        return self.phase("train", self.settings.epochs, self.groups(), loss=loss, replay=replay)
+    def pools(self, every: Tensor) -> tuple[Tensor, ...]:
+        """Put one picture of either draw beside every image."""
+        return every, every
 
     def replay_labels(self) -> Tensor:
         """Return the place of each kept picture, which says what is known of it."""

@@ -23,7 +23,6 @@ from clare.methods._shared.prompted import (
     vote,
 )
 from clare.methods.base import bare_features, register
-from clare.methods.protocols import HasTinySettings
 from clare.seeds import generator_at
 from clare.steps import Group, Learning, TaskInfo
 from clare.tuners.prefix import Prefix, PrefixTuner
@@ -47,14 +46,13 @@ class DualPromptSettings(KeyedSettings, SlottedSettings):
 
 
 @register
-class DualPrompt(SlottedMethod, HasTinySettings):
+class DualPrompt(SlottedMethod):
     """General prefixes go on learning; the expert prefixes and the key of a task are its own."""
 
     name = "dualprompt"
     summary = "trains shared prefixes in early blocks and, after them, prefixes of each task found by its key"
     family = "prompts"
     tiny: ClassVar[dict[str, Any]] = {"num_tasks": 3, "num_general_blocks": 1, "num_expert_blocks": 1}
-    settings_type = DualPromptSettings
     settings: DualPromptSettings
 
     def __init__(self, backbone: Backbone, settings: DualPromptSettings, seed: int) -> None:

@@ -11,11 +11,13 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
+from clare.growth import Growing
 from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.statistics import class_means, class_sums
 from clare.heads.subspaces import subspace_weights, synthesise, weighted_cosines, whole_cosines
 from clare.methods._shared.task_adapters import GrowingAdapterMethod, TaskAdapterSettings
 from clare.methods.base import bare_features, register
+from clare.methods.protocols import HasStructure
 from clare.settings import Acts
 from clare.steps import Group, Learning, Pass, TaskInfo
 from clare.tuners.adapter import AdapterSettings
@@ -50,7 +52,7 @@ class EaseSettings(TaskAdapterSettings):
 
 
 @register
-class Ease(GrowingAdapterMethod):
+class Ease(GrowingAdapterMethod, HasStructure, Growing):
     """One adapter per task; a class is judged in all subspaces, most of all in that of its own task."""
 
     name = "ease"
@@ -58,7 +60,7 @@ class Ease(GrowingAdapterMethod):
     family = "adapters"
     # Features and prototypes grow by one subspace with each task; the adapter being trained stays in its place.
     fixed_shapes = True
-    settings_type = EaseSettings
+    grows = ("prototypes",)
     settings: EaseSettings
     prototypes: Tensor
     weights: Tensor
@@ -126,9 +128,5 @@ class Ease(GrowingAdapterMethod):
             return whole_cosines(parts, self.prototypes)
 
     def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for adapters and prototypes; the head keeps no finished rows."""
-        self.head.resize(0, int(structure["block_size"]))
-        super().rebuild(structure)
-        sizes = [len(task) for task in self.tasks]
-        self.prototypes = self.prototypes.new_zeros(sum(sizes), self.num_bare + len(sizes), self.prototypes.shape[2])
-        self._weigh(sizes)
+        """Set what the subspaces count, which nobody saves."""
+        self._weigh([len(task) for task in self.tasks])

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from clare.methods._shared.replayed import ReplayMethod, ReplaySettings
 from clare.methods.base import register
-from clare.steps import Phase
 
 
 class ErSettings(ReplaySettings):
@@ -25,14 +24,11 @@ class ExperienceReplay(ReplayMethod):
 
     name = "er"
     summary = "learns kept pictures of earlier tasks again beside those of the task"
-    settings_type = ErSettings
     settings: ErSettings
 
-    def train_phase(self) -> Phase:
-        """Return the phase over the task's images, each with kept pictures beside it once there are any."""
-        replay = self.replay(self.settings.replayed)
-        loss = self.replay_loss if replay else self.loss
-        return self.phase("train", self.settings.epochs, self.groups(), loss=loss, replay=replay)
+    def pools(self, every: Tensor) -> tuple[Tensor, ...]:
+        """Put so many of all kept pictures beside every image."""
+        return (every,) * self.settings.replayed
 
     def replay_loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return for each image the mean cross-entropy over itself and the pictures beside it."""

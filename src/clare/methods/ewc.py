@@ -45,7 +45,6 @@ class Ewc(TunedMethod, KeepsRowsAlone):
     name = "ewc"
     summary = "holds each tuned number to its value before, by how much earlier answers depend on it"
     family = "regularisation"
-    settings_type = EwcSettings
     settings: EwcSettings
     fisher: Tensor
     centre: Tensor

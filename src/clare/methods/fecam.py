@@ -28,7 +28,6 @@ class Fecam(FirstTaskMethod):
     name = "fecam"
     summary = "classifies frozen features by distances in the metric of each class's own correlations"
     family = "classifiers"
-    settings_type = FecamSettings
     settings: FecamSettings
 
     def learn(self, task: TaskInfo) -> Learning:

@@ -13,7 +13,7 @@ class FineTune(AdaptedMethod):
     summary = "trains every coordinate of one adapter on task after task"
     family = "references"
     fixed_shapes = True
-    settings_type = AdaptedSettings
+    settings: AdaptedSettings
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train the whole adapter with fresh rows, then finish the rows."""

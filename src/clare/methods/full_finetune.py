@@ -13,7 +13,7 @@ from torch import Tensor
 from clare.backbones.vit import Backbone
 from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
 from clare.methods.base import register
-from clare.methods.protocols import Deployed, Deploys, Diagnoses, HasTinySettings, KeepsRowsAlone
+from clare.methods.protocols import Deployed, Deploys, Diagnoses, KeepsRowsAlone
 from clare.settings import Acts
 from clare.sparse.diagnosis import LARGE, movement_histogram, smallest
 from clare.sparse.select import budget_of, select_random, select_top
@@ -35,7 +35,7 @@ class FullFineTuneSettings(RecipeSettings):
 
 
 @register
-class FullFineTune(RecipeMethod, KeepsRowsAlone, Deploys, Diagnoses, HasTinySettings):
+class FullFineTune(RecipeMethod, KeepsRowsAlone, Deploys, Diagnoses):
     """A second set of the backbone's weights, trained on one task after another."""
 
     name = "full-finetune"
@@ -44,7 +44,6 @@ class FullFineTune(RecipeMethod, KeepsRowsAlone, Deploys, Diagnoses, HasTinySett
     # A share, so that a check goes through probe and mask too.
     tiny: ClassVar[dict[str, Any]] = {"share": 0.25, "probe_epochs": 2}
     fixed_shapes = True
-    settings_type = FullFineTuneSettings
     settings: FullFineTuneSettings
 
     def __init__(self, backbone: Backbone, settings: FullFineTuneSettings, seed: int) -> None:

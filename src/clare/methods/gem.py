@@ -11,10 +11,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from clare.methods._shared.memory import MemorySettings
-from clare.methods._shared.replayed import ReplayMethod, ReplaySettings
+from clare.methods._shared.replayed import MemorySettings, ReplayMethod, ReplaySettings
 from clare.methods.base import register
-from clare.steps import Correction, Phase, Replay
+from clare.steps import Correction
 
 NUM_ROUNDS = 100
 """Rounds of coordinate descent, after which nothing moves any more; as many for every step, so that it is recorded."""
@@ -40,30 +39,19 @@ class Gem(ReplayMethod):
 
     name = "gem"
     summary = "bends each step so that it raises the loss on the kept pictures of no earlier task"
-    settings_type = GemSettings
     settings: GemSettings
 
-    def train_phase(self) -> Phase:
-        """Return the phase over the task's images, each with a kept picture of every earlier task beside it."""
-        pictures, classes = self.kept
-        if not len(classes):
-            return self.phase("train", self.settings.epochs, self.groups())
+    def pools(self, every: Tensor) -> tuple[Tensor, ...]:
+        """Put a kept picture of every earlier task beside every image."""
         sizes = torch.tensor([len(task) for task in self.tasks])
-        tasks = torch.repeat_interleave(sizes)[classes.cpu()]
+        tasks = torch.repeat_interleave(sizes)[self.kept[1].cpu()]
         # A reservoir may have lost all pictures of a task.
-        pools = tuple((tasks == task).nonzero().squeeze(1) for task in sorted(set(tasks.tolist())))
-        losses = tuple(partial(self.memory_loss, place) for place in range(1, 1 + len(pools)))
-        bend = partial(bent, margin=self.settings.margin, ridge=self.settings.ridge)
-        more = {
-            "loss": self.task_loss,
-            "replay": Replay(pictures, self.replay_labels(), pools),
-            "correction": Correction("gem", losses, bend),
-        }
-        return self.phase("train", self.settings.epochs, self.groups(), **more)
+        return tuple((tasks == task).nonzero().squeeze(1) for task in sorted(set(tasks.tolist())))
 
-    def memory_loss(self, place: int, images: Tensor, labels: Tensor) -> Tensor:
-        """Return the cross-entropy of the pictures of one earlier task."""
-        return self.loss(images[:, place], labels[:, place])
+    def correction(self, num_pools: int) -> Correction:
+        """Bend a step so that it raises the loss on the pictures of no earlier task."""
+        losses = tuple(partial(self.loss_at, place) for place in range(1, 1 + num_pools))
+        return Correction("gem", losses, partial(bent, margin=self.settings.margin, ridge=self.settings.ridge))
 
 
 def bent(gradient_N: Tensor, others_GN: Tensor, margin: float, ridge: float) -> Tensor:

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from clare.backbones.vit import Backbone
 from clare.heads.kinds import PrototypeAfterTraining
 from clare.methods._shared.distil import distilled
-from clare.methods._shared.memory import MemorySettings
-from clare.methods._shared.replayed import ReplayMethod, ReplaySettings
+from clare.methods._shared.replayed import MemorySettings, ReplayMethod, ReplaySettings
 from clare.methods.base import register
 from clare.steps import Collect, Learning, Phase, TaskInfo
 
@@ -43,7 +42,6 @@ class Icarl(ReplayMethod):
 
     name = "icarl"
     summary = "herds pictures of each class, mixes them among a task's, and classifies by their means"
-    settings_type = IcarlSettings
     settings: IcarlSettings
     anchor: Tensor
     old_rows: Tensor
@@ -54,13 +52,15 @@ class Icarl(ReplayMethod):
         self.register_buffer("old_rows", torch.zeros(0, self.head.row_size), persistent=False)
 
     def train_phase(self) -> Phase:
-        """Return the phase over the task's images and all kept pictures, beside the network as it is now."""
-        replay = self.replay(0)
+        """Return the phase beside the network as it is now."""
         self.anchor.copy_(self.values)
         rows = self.contrast.rows.data
         self.old_rows = rows.clone() if self.old_rows.shape != rows.shape else self.old_rows.copy_(rows)
-        loss = self.replay_loss if replay else self.loss
-        return self.phase("train", self.settings.epochs, self.groups(), loss=loss, replay=replay)
+        return super().train_phase()
+
+    def pools(self, every: Tensor) -> tuple[Tensor, ...]:
+        """Mix all kept pictures among the images."""
+        return ()
 
     def replay_loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return the cross-entropy over all classes so far, and how far the answers over earlier ones have changed."""

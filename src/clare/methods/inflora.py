@@ -20,7 +20,7 @@ from clare.heads.trained import TrainedSettings
 from clare.methods._shared.low_rank import LowRankMethod
 from clare.methods._shared.recipe import EpochSettings
 from clare.methods.base import MethodSettings, register
-from clare.methods.protocols import Deploys, HasStructure, HasTinySettings, PlansTasks
+from clare.methods.protocols import HasStructure, PlansTasks
 from clare.steps import Adam, Group, Learning, Solve, TaskInfo
 from clare.tuners.lora import QkvLora
 
@@ -170,7 +170,7 @@ class InfLoraSettings(MethodSettings, EpochSettings):
 
 
 @register
-class InfLora(LowRankMethod, PlansTasks, HasStructure, Deploys, HasTinySettings):
+class InfLora(LowRankMethod, PlansTasks, HasStructure):
     """Low-rank updates of keys and values, each outside the inputs of earlier tasks, merged after every task."""
 
     name = "inflora"
@@ -178,7 +178,6 @@ class InfLora(LowRankMethod, PlansTasks, HasStructure, Deploys, HasTinySettings)
     family = "LoRA"
     tiny: ClassVar[dict[str, Any]] = {"rank": 4, "num_tasks": 3}
     fixed_shapes = True
-    settings_type = InfLoraSettings
     settings: InfLoraSettings
 
     def __init__(self, backbone: Backbone, settings: InfLoraSettings, seed: int) -> None:

@@ -21,7 +21,7 @@ from clare.methods._shared.prompted import (
     vote,
 )
 from clare.methods.base import register
-from clare.methods.protocols import HasTinySettings, KeepsRowsAlone
+from clare.methods.protocols import KeepsRowsAlone
 from clare.seeds import generator_at
 from clare.steps import Group, Learning, TaskInfo
 from clare.tuners.limits import require_token_room
@@ -52,14 +52,13 @@ class L2pSettings(KeyedSettings):
 
 
 @register
-class L2p(PromptedMethod, KeepsRowsAlone, HasTinySettings):
+class L2p(PromptedMethod, KeepsRowsAlone):
     """Prompts of a shared pool join the patches; their outputs are the feature."""
 
     name = "l2p"
     summary = "puts prompts from a shared pool before the patches, chosen by the image's query"
     family = "prompts"
     tiny: ClassVar[dict[str, Any]] = {"prompt_length": 2, "num_chosen": 2}
-    settings_type = L2pSettings
     settings: L2pSettings
 
     def __init__(self, backbone: Backbone, settings: L2pSettings, seed: int) -> None:

@@ -34,7 +34,6 @@ class Linear(RecipeMethod, CachesFeatures, KeepsRowsAlone, Deploys):
     summary = "trains the head alone on frozen features"
     family = "references"
     fixed_shapes = True
-    settings_type = LinearSettings
     settings: LinearSettings
 
     def learn(self, task: TaskInfo) -> Learning:

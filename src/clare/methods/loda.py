@@ -16,7 +16,6 @@ from clare.heads.trained import TrainedSettings
 from clare.methods._shared.low_rank import LowRankMethod
 from clare.methods._shared.recipe import MarginMethod, MarginSettings
 from clare.methods.base import register
-from clare.methods.protocols import HasTinySettings
 from clare.steps import Agreement, Group, Learning, Solve, TaskInfo
 from clare.tuners.lora import QkvLora
 
@@ -46,7 +45,7 @@ class LodaSettings(MarginSettings):
 
 
 @register
-class Loda(MarginMethod, LowRankMethod, HasTinySettings):
+class Loda(MarginMethod, LowRankMethod):
     """Two low-rank updates of all projections to queries, keys and values, merged after every task."""
 
     name = "loda"
@@ -54,7 +53,6 @@ class Loda(MarginMethod, LowRankMethod, HasTinySettings):
     family = "LoRA"
     tiny: ClassVar[dict[str, Any]] = {"rank": 2, "head": {"scale": 5.0}}
     fixed_shapes = True
-    settings_type = LodaSettings
     settings: LodaSettings
     moments: Tensor
 

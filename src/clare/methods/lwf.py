@@ -9,9 +9,10 @@ from torch import Tensor, no_grad
 from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast
 from clare.methods._shared.distil import distilled
+from clare.methods._shared.recipe import ContrastMethod
 from clare.methods._shared.tuned import TunedMethod, TunedSettings
 from clare.methods.base import register
-from clare.methods.protocols import GrowsRoom, KeepsRowsAlone, PlansTasks
+from clare.methods.protocols import KeepsRowsAlone
 from clare.steps import Group, Learning, TaskInfo
 
 
@@ -29,13 +30,12 @@ class LwfSettings(TunedSettings):
 
 
 @register
-class LearningWithoutForgetting(TunedMethod, KeepsRowsAlone, PlansTasks, GrowsRoom):
+class LearningWithoutForgetting(TunedMethod, ContrastMethod, KeepsRowsAlone):
     """Training that keeps what the network of before would have said of the same images."""
 
     name = "lwf"
     summary = "keeps the answers over earlier classes that the network of before a task gives on its images"
     family = "regularisation"
-    settings_type = LwfSettings
     settings: LwfSettings
     anchor: Tensor
 
@@ -43,15 +43,6 @@ class LearningWithoutForgetting(TunedMethod, KeepsRowsAlone, PlansTasks, GrowsRo
         super().__init__(backbone, settings, seed)
         self.contrast = Contrast(self.head.row_size, "seen")
         self.register_buffer("anchor", self.values.detach().clone(), persistent=False)
-
-    def prepare(self, num_tasks: int | None, largest_task: int) -> None:
-        """Make room for the rows of all tasks where their number is known."""
-        self.contrast.reserve((num_tasks or 0) * largest_task)
-
-    @property
-    def room(self) -> int:
-        """Return the room for earlier rows, which grows where their number is unknown."""
-        return len(self.contrast.rows)
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train the values and fresh rows beside the network of before, then finish the rows."""

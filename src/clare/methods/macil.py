@@ -14,7 +14,6 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.drift import kernel_moves
 from clare.heads.kinds import AnyHead
 from clare.heads.mahalanobis import spread_out
 from clare.heads.realigned import RealignedSettings
@@ -22,9 +21,9 @@ from clare.heads.statistics import class_sums, unbiased_covariances
 from clare.methods._shared.low_rank import LowRankMethod
 from clare.methods._shared.recipe import RecipeSettings
 from clare.methods.base import register
-from clare.methods.protocols import Deploys, HasTinySettings, KeepsRowsAlone
+from clare.methods.protocols import KeepsRowsAlone
 from clare.steps import Collect, Group, Learning, Solve, TaskInfo, answered
-from clare.tuners.lora import QkvLora, draw_down
+from clare.tuners.lora import QkvLora
 
 SHARE, RIDGE = 10.0, 1e-3
 """What is added to the covariances of the metric: times the mean variance and covariance, and to all variances."""
@@ -33,12 +32,11 @@ SHARE, RIDGE = 10.0, 1e-3
 class MacilSettings(RecipeSettings):
     """The authors' hyper-parameters, the same on all sets."""
 
-    defaults: ClassVar[Any] = {"batch_size": 48, "weight_decay": 0.0}
+    defaults: ClassVar[Any] = {"batch_size": 48, "learning_rate": 0.01, "weight_decay": 0.0}
     head: AnyHead = Field(RealignedSettings(align_temperature=0.1), description="The classifier.")
     rank: int = Field(32, ge=1, le=4096, description="Rank of a task's update of a key or value projection.")
     first_epochs: int = Field(20, ge=1, le=10_000, description="Epochs of training the first task.")
     epochs: int = Field(10, ge=1, le=10_000, description="Epochs of training a later task.")
-    learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
     pair_weight: float = Field(1.0, ge=0, le=1e6, description="Weight of how distances within a class change.")
     patch_weight: float = Field(0.4, ge=0, le=1e6, description="Weight of how patches change.")
     shift_width: float = Field(
@@ -53,7 +51,7 @@ class MacilSettings(RecipeSettings):
 
 
 @register
-class Macil(LowRankMethod, Deploys, KeepsRowsAlone, HasTinySettings):
+class Macil(LowRankMethod, KeepsRowsAlone):
     """Updates of keys and values, merged after every task, whose training looks at the network before it as well."""
 
     name = "macil"
@@ -65,7 +63,6 @@ class Macil(LowRankMethod, Deploys, KeepsRowsAlone, HasTinySettings):
         "head": {"align_epochs": 2, "align_samples": 8, "scale": 5.0},
     }
     fixed_shapes = True
-    settings_type = MacilSettings
     settings: MacilSettings
     roots: Tensor
 
@@ -77,9 +74,9 @@ class Macil(LowRankMethod, Deploys, KeepsRowsAlone, HasTinySettings):
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train an update beside the network before it, merge it, let old classes follow, then finish the rows."""
-        settings, num_new, width = self.settings, len(task.classes), self.settings.shift_width
+        settings, num_new = self.settings, len(task.classes)
         self.head.open_block(num_new, task.generator("rows"))
-        self.lora.down.copy_(draw_down(self.lora.down.shape, task.generator("down")))
+        self.lora.draw(task.generator("down"))
         groups = [Group(self.lora.down), Group(self.lora.up), *self.head.groups()]
         if not self.tasks:
             yield self.phase("train", settings.first_epochs, groups)
@@ -96,9 +93,7 @@ class Macil(LowRankMethod, Deploys, KeepsRowsAlone, HasTinySettings):
         self.merge()
         after = yield Collect("features after", self.features)
         if self.head.follows_drift:
-            means = self.head.means if len(self.head.means) else self.head.rows.data
-            start, end = (self.head.seen(each["values"]) for each in (before, after))
-            self.head.carry_over((yield Solve("shift", lambda: {"moves": kernel_moves(start, end, means, width)})))
+            yield from self.head.follow_shift(before["values"], after["values"], settings.shift_width)
         yield from answered(self.head.finish(num_new), after)
 
     def watched_loss(self, images: Tensor, labels: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ from clare.backbones.vit import Backbone
 from clare.heads.kinds import AnyHead, PrototypeAfterTraining
 from clare.methods._shared.recipe import EpochSettings, RecipeMethod
 from clare.methods.base import register
-from clare.methods.protocols import HasTinySettings
 from clare.steps import Adam, Group, Learning, TaskInfo
 from clare.tuners.backbone_weights import BackboneWeights, flat_weights
 
@@ -34,7 +33,7 @@ class MagMaxSettings(EpochSettings):
 
 
 @register
-class MagMax(RecipeMethod, HasTinySettings):
+class MagMax(RecipeMethod):
     """The weights of the last task, for the next one to go on from, and the merged ones, which classify."""
 
     name = "magmax"
@@ -42,7 +41,6 @@ class MagMax(RecipeMethod, HasTinySettings):
     family = "merging"
     tiny: ClassVar[dict[str, Any]] = {"learning_rate": 2e-3, "row_factor": 20.0, "warm_up": 2, "head": {"scale": 5.0}}
     fixed_shapes = True
-    settings_type = MagMaxSettings
     settings: MagMaxSettings
     start: Tensor
     largest: Tensor

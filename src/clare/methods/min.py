@@ -5,6 +5,7 @@ Shapes: K classes so far, M random features, D features, T tasks.
 """
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,14 +14,14 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.random_features import projected
-from clare.heads.ridge import FixedRidgeSettings, RidgeHead
+from clare.growth import Growing
+from clare.heads.ridge import FixedRidgeSettings, RidgeHead, projected
 from clare.methods._shared.prompted import frozen
-from clare.methods.base import HeadOnlySettings, Method, register
-from clare.methods.protocols import HasStructure, HasTinySettings
+from clare.methods._shared.recipe import RecipeMethod, SgdSettings
+from clare.methods.base import register
 from clare.seeds import generator_at
 from clare.settings import Acts
-from clare.steps import Collect, Group, Learning, Phase, Sgd, Solve, TaskInfo
+from clare.steps import Collect, Group, Learning, Phase, TaskInfo
 from clare.tuners.backbone_weights import BackboneWeights
 from clare.tuners.noise_maps import NoiseMaps
 
@@ -40,19 +41,17 @@ class AnalyticSettings(FixedRidgeSettings):
         return head
 
 
-class MinSettings(HeadOnlySettings):
+class MinSettings(SgdSettings):
     """The authors' hyper-parameters on CIFAR-100."""
 
+    defaults: ClassVar[Any] = {"batch_size": 128}
     acts: ClassVar[Acts] = {"temperature": {"as_published": (False,)}}
 
     head: AnalyticSettings = Field(AnalyticSettings(), description="The classifier, which is solved, not trained.")
     hidden: int = Field(192, ge=1, le=4096, description="Width of the space in which the maps are.")
     first_epochs: int = Field(10, ge=1, le=10_000, description="Epochs of training the first task.")
     epochs: int = Field(10, ge=1, le=10_000, description="Epochs of training a later task.")
-    batch_size: int = Field(128, ge=1, le=65_536, description="Images per step, over all ranks together.")
     learning_rate: float = Field(0.001, gt=0, le=100, description="Learning rate, which stays.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
-    weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
     opens_backbone: bool = Field(
         True, description="Train full linear maps and the backbone's norms on the first task, as the text does not say."
     )
@@ -68,14 +67,14 @@ class MinSettings(HeadOnlySettings):
 
 
 @register
-class Min(Method, HasStructure, HasTinySettings):
+class Min(RecipeMethod, Growing):
     """Maps that gradients train with rows that are dropped, and sums of random features in which all images stay."""
 
     name = "min"
     summary = "adds maps of each task to the residual stream, mixed, and solves a regression on random features"
     family = "projections"
     tiny: ClassVar[dict[str, Any]] = {"hidden": 4, "first_epochs": 2, "head": {"num_projected": 64, "ridge": 1.0}}
-    settings_type = MinSettings
+    grows = ("prototypes", "auxiliary", "auxiliary_bias")
     settings: MinSettings
     head: RidgeHead
     prototypes: Tensor
@@ -119,8 +118,7 @@ class Min(Method, HasStructure, HasTinySettings):
             else:
                 self.head.show(found["values"], found["labels"] + len(self.classes))
         ridge = self.settings.head.ridge
-        solved = yield Solve("rows", lambda: {"rows": self.head.solve_at(ridge)[0]})
-        self.head.replace(solved["rows"])
+        yield from self.head.solved(lambda: self.head.solve_at(ridge)[0])
 
     def _mix(self) -> Learning:
         """Give the task maps, and say what each task's count for."""
@@ -142,9 +140,8 @@ class Min(Method, HasStructure, HasTinySettings):
         if is_first and settings.opens_backbone:
             trained += [self.maps.linear, self.norms.values]
         epochs = settings.first_epochs if is_first else settings.epochs
-        optimizer = Sgd(settings.learning_rate, settings.momentum, settings.weight_decay, schedule="constant")
-        groups = [Group(parameter) for parameter in trained]
-        return Phase("train", epochs, groups, self.loss, optimizer, settings.batch_size)
+        optimizer = replace(settings.optimizer, schedule="constant")
+        return self.phase("train", epochs, [Group(parameter) for parameter in trained], optimizer=optimizer)
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over all classes so far, for what the regression lacks to tell them."""
@@ -155,12 +152,6 @@ class Min(Method, HasStructure, HasTinySettings):
         if self.tasks:
             logits = logits + self.head.logits(features.detach())
         return F.cross_entropy(logits, labels + len(self.classes), reduction="none")
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for maps and prototypes."""
-        self.maps.resize(max(len(self.tasks), 1))
-        self.prototypes = self.prototypes.new_zeros(len(self.tasks), self.head.num_features)
-        self._open_auxiliary(0)
 
 
 def mixture(own_D: Tensor, earlier_TD: Tensor, temperature: float) -> Tensor:

@@ -10,20 +10,22 @@ from pathlib import Path
 import torch
 
 from clare.errors import ClareError, ModelError, SettingsError
+from clare.growth import Growing
 from clare.methods import protocols
 from clare.registry import in_words, line_in
 
 PROTOCOLS = [
-    each for each in vars(protocols).values() if isinstance(each, type) and each.__module__ == protocols.__name__
+    Growing,
+    *(each for each in vars(protocols).values() if isinstance(each, type) and each.__module__ == protocols.__name__),
 ]
 MEMBERS = {
     member: protocol
-    for protocol in PROTOCOLS
+    for protocol in reversed(PROTOCOLS)
     if not is_dataclass(protocol)
     for member in [*vars(protocol), *get_annotations(protocol)]
     if not member.startswith("_")
 }
-"""What only some methods have, and the protocol under which it is read."""
+"""What only some methods have, and the first protocol under which it is read."""
 GONE = {
     "bare_features": "the function bare_features(self, images) of clare.methods.base",
     "check_new": "the function check_new(method, classes) of clare.engine.learn",

@@ -15,12 +15,11 @@ from clare.backbones.vit import Backbone
 from clare.heads.contrast import Contrast
 from clare.heads.drift import fit_drift_of_parts, moved
 from clare.heads.ridge import FixedRidgeSettings, RidgeHead
-from clare.heads.trained import TrainedSettings
-from clare.methods._shared.recipe import RecipeMethod, SgdSettings
+from clare.methods._shared.first_task import TUNING_HEAD
+from clare.methods._shared.recipe import ContrastMethod, SgdSettings
 from clare.methods.base import ReadingSettings, bare_features, register
-from clare.methods.protocols import GrowsRoom, HasStructure, HasTinySettings, PlansTasks
 from clare.seeds import generator_at
-from clare.steps import Average, Collect, Group, Learning, Result, Solve, TaskInfo
+from clare.steps import Average, Collect, Group, Learning, Solve, TaskInfo
 from clare.tuners.adapter import AdapterSettings, FlatAdapter
 
 
@@ -49,11 +48,6 @@ class MoalHead(RidgeHead):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register_buffer("chosen", torch.zeros((), dtype=torch.float64))
-        self.kept_per_class += ("means",)
-
-    def mistaken(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Mark the images that the rows take for another class."""
-        return self.logits(features).argmax(1) != labels
 
 
 def ruminated(features: Tensor, labels: Tensor, means: Tensor, num_old: int) -> tuple[Tensor, Tensor]:
@@ -65,8 +59,6 @@ def ruminated(features: Tensor, labels: Tensor, means: Tensor, num_old: int) -> 
     return torch.cat(parts), torch.arange(num_old, device=labels.device).repeat_interleave(sizes)
 
 
-TUNING_HEAD = TrainedSettings(learnt_scale=True)
-"""The classifier that tasks train beside the adapter; it classifies nothing."""
 FIRST_SHARE = 0.9
 """What the authors' code leaves of the first task's rows."""
 
@@ -88,7 +80,7 @@ class MoalSettings(SgdSettings, ReadingSettings):
 
 
 @register
-class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
+class Moal(ContrastMethod):
     """One adapter, of which later tasks change little, and a regression that sees every image once or twice."""
 
     name = "moal"
@@ -96,7 +88,6 @@ class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
     family = "projections"
     tiny: ClassVar[dict[str, Any]] = {"head": {"num_projected": 64}}
     fixed_shapes = True
-    settings_type = MoalSettings
     settings: MoalSettings
     head: MoalHead
     average: Tensor
@@ -110,13 +101,8 @@ class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
 
     def prepare(self, num_tasks: int | None, largest_task: int) -> None:
         """Make room for the rows of all tasks where their number is known."""
+        super().prepare(num_tasks, largest_task)
         self.auxiliary.reserve(largest_task)
-        self.contrast.reserve((num_tasks or 0) * largest_task)
-
-    @property
-    def room(self) -> int:
-        """Return how many rows of earlier classes there is room for, which grows where their number is unknown."""
-        return len(self.contrast.rows)
 
     def features(self, images: Tensor) -> Tensor:
         """Return the features of the adapted backbone."""
@@ -181,22 +167,10 @@ class Moal(RecipeMethod, PlansTasks, GrowsRoom, HasStructure, HasTinySettings):
         pseudo, classes = ruminated(features, labels, self.head.means, len(self.classes))
         if self.settings.as_published:
             pseudo, classes = torch.cat([features, pseudo]), torch.cat([labels, classes])
-        is_mistaken = self.head.mistaken(pseudo, classes)
+        is_mistaken = self.head.logits(pseudo).argmax(1) != classes
         self.head.show(pseudo[is_mistaken], classes[is_mistaken])
         yield from self._solve()
 
     def _solve(self) -> Learning:
         """Make the rows of all classes anew."""
-
-        def solve() -> Result:
-            return {"rows": self.head.solve_at(float(self.head.chosen))[0]}
-
-        self.head.replace((yield Solve("rows", solve))["rows"])
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the rows that serve training."""
-        self.auxiliary.resize(len(self.classes), int(structure["auxiliary_block"]))
-
-    def structure(self) -> dict[str, Any]:
-        """Return the size of the block of rows that serve training."""
-        return {"auxiliary_block": len(self.auxiliary.block)}
+        yield from self.head.solved(lambda: self.head.solve_at(float(self.head.chosen))[0])

@@ -13,13 +13,13 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
+from clare.growth import Growing
 from clare.heads.kinds import PrototypeAfterTraining
-from clare.heads.realigned import RealignedHead, RealignedSettings
+from clare.heads.realigned import RealignedSettings
 from clare.heads.statistics import class_means, class_sums
 from clare.heads.subspaces import task_of_classes
 from clare.methods._shared.task_adapters import TASK_HEAD, GrowingAdapterMethod, TaskAdapterSettings
 from clare.methods.base import register
-from clare.methods.protocols import HasTinySettings
 from clare.steps import Group, Learning, Pass, Pull, TaskInfo
 
 MOS_HEAD = TASK_HEAD.model_copy(update={"form": "linear", "align_samples": 240})
@@ -48,14 +48,14 @@ class MosSettings(TaskAdapterSettings):
 
 
 @register
-class Mos(GrowingAdapterMethod, HasTinySettings):
+class Mos(GrowingAdapterMethod, Growing):
     """Adapters that stay near each other, and class means under the first one, which say whom to ask first."""
 
     name = "mos"
     summary = "draws each task's adapter to the mean of those before, and looks for an image's own in rounds"
     family = "adapters"
     tiny: ClassVar[dict[str, Any]] = {"head": {"align_epochs": 2, "align_samples": 8}, "learning_rate": 0.05}
-    settings_type = MosSettings
+    grows = ("prototypes",)
     settings: MosSettings
     prototypes: Tensor
 
@@ -90,8 +90,8 @@ class Mos(GrowingAdapterMethod, HasTinySettings):
     def coupled_loss(self, images: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the task's classes, and its share of what tells all apart."""
         features = self.task_features(images)
-        means = self.head.means if isinstance(self.head, RealignedHead) else self.head.rows.data
-        return self.head.block_loss(features, labels) + self.settings.apart_weight * apartness(features, means, weights)
+        apart = apartness(features, self.head.centres, weights)
+        return self.head.block_loss(features, labels) + self.settings.apart_weight * apart
 
     def features(self, images: Tensor) -> Tensor:
         """Return the features under all adapters side by side."""
@@ -113,11 +113,6 @@ class Mos(GrowingAdapterMethod, HasTinySettings):
             logits = self.head.logits(parts[images, tasks[logits.argmax(1)]])
         chances = (self.head.scale * logits).softmax(1) + (len(self.tasks) * first).softmax(1)
         return (chances / 2).clamp(min=1e-30).log() / self.head.scale
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for adapters and prototypes."""
-        super().rebuild(structure)
-        self.prototypes = self.prototypes.new_zeros(len(self.classes), self.head.num_features)
 
 
 def apartness(features_BD: Tensor, means_KD: Tensor, weights_B: Tensor) -> Tensor:

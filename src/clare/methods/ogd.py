@@ -6,17 +6,17 @@ directions, R new ones.
 """
 
 from functools import partial
-from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
+from clare.growth import Growing
 from clare.methods._shared.sample_gradients import sample_gradients, some_of
 from clare.methods._shared.tuned import TunedMethod, TunedSettings
 from clare.methods.base import register
-from clare.methods.protocols import GrowsRoom, HasStructure, KeepsRowsAlone
+from clare.methods.protocols import GrowsRoom, KeepsRowsAlone
 from clare.steps import Group, Learning, Pass, Solve, TaskInfo
 
 SHORTEST = 1e-6
@@ -31,13 +31,13 @@ class OgdSettings(TunedSettings):
 
 
 @register
-class Ogd(TunedMethod, KeepsRowsAlone, HasStructure, GrowsRoom):
+class Ogd(TunedMethod, KeepsRowsAlone, Growing, GrowsRoom):
     """Training in what is left of the space when the directions of earlier answers are taken out."""
 
     name = "ogd"
     summary = "takes the gradients of earlier answers out of every step"
     family = "projections"
-    settings_type = OgdSettings
+    grows = ("basis",)
     settings: OgdSettings
     basis: Tensor
     start: Tensor
@@ -52,14 +52,6 @@ class Ogd(TunedMethod, KeepsRowsAlone, HasStructure, GrowsRoom):
     def room(self) -> int:
         """Return how many directions there are."""
         return len(self.basis)
-
-    def structure(self) -> dict[str, Any]:
-        """Return how many directions there are."""
-        return {"num_directions": len(self.basis)}
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the directions."""
-        self.basis = self.basis.new_zeros(int(structure["num_directions"]), self.basis.shape[1])
 
     def learn(self, task: TaskInfo) -> Learning:
         """Train along what is free, remember what this task's answers depend on, then finish the rows."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from clare.sparse.ledger import Ledger
 from clare.steps import Pictures
 
 FACTORS = tuple(2.0**power for power in range(-4, 5))
@@ -43,8 +44,22 @@ class CachesFeatures:
         return 0
 
 
-class GrowsFeatures(CachesFeatures):
+class PassesSeveralTimes:
+    """An image goes through the backbone several times to be seen once."""
+
+    @property
+    def num_passes(self) -> int:
+        """How many times."""
+        return 2
+
+
+class GrowsFeatures(CachesFeatures, PassesSeveralTimes):
     """Features have parts side by side; a task may add parts and changes none, so only training is recorded."""
+
+    @property
+    def num_passes(self) -> int:
+        """One for each part."""
+        return self.num_parts
 
     @property
     def num_parts(self) -> int:
@@ -85,15 +100,6 @@ class IsToldTask:
         return True
 
 
-class PassesSeveralTimes:
-    """An image goes through the backbone several times to be seen once."""
-
-    @property
-    def num_passes(self) -> int:
-        """How many times."""
-        return 2
-
-
 class PlansTasks:
     """Room is made, or a schedule laid, before the first task."""
 
@@ -102,14 +108,14 @@ class PlansTasks:
 
 
 class HasStructure:
-    """Tensors change their shapes from task to task, by facts that are saved beside them."""
+    """More must be known of a method than its tensors and tasks, by facts that are saved beside them."""
 
     def structure(self) -> dict[str, Any]:
-        """Return what must be known to make room for the tensors, as JSON values."""
+        """Return what must be known, as JSON values."""
         return {}
 
     def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the tensors that were saved with this structure; tasks and head are in place already."""
+        """Take back what is known, before the tensors are loaded; the tasks are in place already."""
 
 
 class GrowsRoom:
@@ -145,27 +151,17 @@ class KeepsRowsAlone:
 class ClaimsCoordinates:
     """Tasks claim coordinates of a pool."""
 
-    def capacity(self) -> Capacity:
-        """Return the state of the pool."""
-        raise NotImplementedError
+    ledger: Ledger
+    """Who has claimed which."""
 
     def claims_by_layer(self) -> list[list[int]]:
         """Return how many coordinates each task claimed in each layer."""
         raise NotImplementedError
 
-    def claim_nothing(self) -> None:
-        """Note a task that claims no coordinate."""
-        raise NotImplementedError
-
     @property
     def share_left_free(self) -> float | None:
-        """Share of the free coordinates that a task leaves free; none where tasks claim none for good."""
+        """Share of the free coordinates that a task leaves free; none where they never run out."""
         raise NotImplementedError
-
-    @property
-    def never_runs_dry(self) -> bool:
-        """Whether the pool is expanded before it is empty."""
-        return False
 
 
 class Diagnoses:
@@ -194,7 +190,7 @@ class Tunable:
 class HasTinySettings:
     """Some settings must be smaller for the tiny world of the promises."""
 
-    tiny: ClassVar[dict[str, Any]]
+    tiny: ClassVar[dict[str, Any]] = {}
     """Settings with which `clare check-method` learns tasks of two classes in a second."""
 
 
@@ -216,7 +212,10 @@ def num_kept(method: object) -> tuple[int, int]:
 
 def capacity_of(method: object) -> Capacity | None:
     """Return the state of a method's coordinate pool, if it has one."""
-    return method.capacity() if isinstance(method, ClaimsCoordinates) else None
+    if not isinstance(method, ClaimsCoordinates):
+        return None
+    ledger = method.ledger
+    return Capacity(ledger.num_coordinates, ledger.num_free, (ledger.lengths or [0])[-1])
 
 
 def diagnosis_of(method: object) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pydantic import Field
 from clare.heads.ridge import FixedRidgeSettings, RidgeHead
 from clare.methods._shared.first_task import FirstTaskMethod, FirstTaskSettings
 from clare.methods.base import register
-from clare.methods.protocols import HasTinySettings
 from clare.seeds import generator_at
 from clare.steps import Collect, Learning, Notice, Result, Solve, TaskInfo
 
@@ -40,14 +39,13 @@ class RanPacSettings(FirstTaskSettings):
 
 
 @register
-class RanPac(FirstTaskMethod, HasTinySettings):
+class RanPac(FirstTaskMethod):
     """Frozen features, fixed random features of them, and a linear classifier in closed form."""
 
     name = "ranpac"
     summary = "tunes the backbone on the first task, then solves ridge regression on random features of all tasks"
     family = "projections"
     tiny: ClassVar[dict[str, Any]] = {"head": {"num_projected": 64}}
-    settings_type = RanPacSettings
     settings: RanPacSettings
     head: RidgeHead
 

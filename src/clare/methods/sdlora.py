@@ -11,13 +11,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clare.backbones.vit import Backbone
+from clare.growth import Growing
 from clare.heads.trained import TrainedSettings
 from clare.methods._shared.low_rank import LowRankMethod
 from clare.methods._shared.recipe import EpochSettings
 from clare.methods.base import MethodSettings, register
-from clare.methods.protocols import Deploys, HasStructure, HasTinySettings
 from clare.steps import Group, Learning, Sgd, TaskInfo
-from clare.tuners.lora import QkvLora, draw_down, unit_norm
+from clare.tuners.lora import QkvLora, unit_norm
 
 
 class SdLoraSettings(MethodSettings, EpochSettings):
@@ -33,7 +33,7 @@ class SdLoraSettings(MethodSettings, EpochSettings):
 
 
 @register
-class SdLora(LowRankMethod, HasStructure, Deploys, HasTinySettings):
+class SdLora(LowRankMethod, Growing):
     """One low-rank direction per task on queries and values, one magnitude per direction."""
 
     # Steps are not recorded: directions and magnitudes grow with every task.
@@ -41,7 +41,7 @@ class SdLora(LowRankMethod, HasStructure, Deploys, HasTinySettings):
     summary = "adds a low-rank direction of queries and values per task and learns the magnitudes of all directions"
     family = "LoRA"
     tiny: ClassVar[dict[str, Any]] = {"rank": 4, "learning_rate": 0.05}
-    settings_type = SdLoraSettings
+    grows = ("earlier_down", "earlier_up", "magnitudes")
     settings: SdLoraSettings
     earlier_down: Tensor
     earlier_up: Tensor
@@ -75,7 +75,7 @@ class SdLora(LowRankMethod, HasStructure, Deploys, HasTinySettings):
         self.head.open_block(len(task.classes), task.generator("rows"))
         if self.tasks:
             self.fix_direction()
-        self.lora.down.copy_(draw_down(self.lora.down.shape, task.generator("down")))
+        self.lora.draw(task.generator("down"))
         self.lora.up.zero_()
         self.magnitudes.fill_(settings.magnitude)
         # Rows beyond the task's rank are no part of the product, which has them at zero in both factors.
@@ -93,17 +93,4 @@ class SdLora(LowRankMethod, HasStructure, Deploys, HasTinySettings):
         rank = self.rank_of(len(self.magnitudes) - 1)
         self.earlier_down = torch.cat([self.earlier_down, unit_norm(self.lora.down.data)[:, :, :rank]], dim=2)
         self.earlier_up = torch.cat([self.earlier_up, unit_norm(self.lora.up.data)[..., :rank]], dim=3)
-        self._resize_magnitudes(len(self.magnitudes) + 1)
-
-    def _resize_magnitudes(self, num_directions: int) -> None:
-        """Make room for the magnitudes of earlier directions and of the current one."""
-        self.magnitudes = nn.Parameter(self.magnitudes.new_zeros(num_directions), requires_grad=False)
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for directions and magnitudes."""
-        num_earlier = max(len(self.tasks) - 1, 0)
-        num_rows = sum(self.rank_of(index) for index in range(num_earlier))
-        num_blocks, num_parts, _, width = self.lora.down.shape
-        self.earlier_down = self.earlier_down.new_zeros(num_blocks, num_parts, num_rows, width)
-        self.earlier_up = self.earlier_up.new_zeros(num_blocks, num_parts, width, num_rows)
-        self._resize_magnitudes(num_earlier + 1)
+        self.magnitudes = nn.Parameter(self.magnitudes.new_zeros(len(self.magnitudes) + 1), requires_grad=False)

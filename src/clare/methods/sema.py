@@ -17,7 +17,7 @@ from clare.backbones.vit import Backbone
 from clare.heads.trained import TrainedSettings
 from clare.methods._shared.recipe import RecipeMethod, SgdSettings
 from clare.methods.base import MethodSettings, bare_features, register
-from clare.methods.protocols import CachesFeatures, HasStructure, HasTinySettings
+from clare.methods.protocols import CachesFeatures
 from clare.seeds import generator_at
 from clare.steps import Collect, Learning, TaskInfo
 from clare.tuners.mixture import BlockAdapters, Mixture, MixtureSettings
@@ -49,7 +49,7 @@ class SemaSettings(MethodSettings, SgdSettings):
 
 
 @register
-class Sema(RecipeMethod, CachesFeatures, HasStructure, HasTinySettings):
+class Sema(RecipeMethod, CachesFeatures):
     """Adapters in every block; the last blocks get more of them when a task is new to those they have."""
 
     name = "sema"
@@ -64,7 +64,6 @@ class Sema(RecipeMethod, CachesFeatures, HasStructure, HasTinySettings):
         "learning_rate": 0.001,
     }
     # Adapters are added as the data ask for them, so shapes change and steps are not recorded.
-    settings_type = SemaSettings
     settings: SemaSettings
 
     def __init__(self, backbone: Backbone, settings: SemaSettings, seed: int) -> None:
@@ -148,14 +147,6 @@ class Sema(RecipeMethod, CachesFeatures, HasStructure, HasTinySettings):
         with self.mixture.spread() as means:
             self.backbone.forward_features(images)
         return means
-
-    def structure(self) -> dict[str, Any]:
-        """Return the number of adapters of the blocks that can get more."""
-        return {"adapters": self.mixture.counts}
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the adapters."""
-        self.mixture.resize([int(count) for count in structure["adapters"]])
 
 
 def share_of_blocks(share: float, num_blocks: int) -> int:

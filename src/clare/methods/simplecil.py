@@ -25,7 +25,7 @@ class SimpleCil(Method, CachesFeatures, KeepsRowsAlone, Deploys):
     summary = "class means of the frozen features, no training of the backbone or an adapter"
     family = "references"
     fixed_shapes = True
-    settings_type = SimpleCilSettings
+    settings: SimpleCilSettings
 
     def learn(self, task: TaskInfo) -> Learning:
         """Finish rows from one pass over the task."""

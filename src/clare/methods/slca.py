@@ -15,7 +15,6 @@ from clare.heads.kinds import AnyHead
 from clare.heads.realigned import RealignedSettings
 from clare.methods._shared.recipe import RecipeMethod, SgdSettings
 from clare.methods.base import register
-from clare.methods.protocols import HasTinySettings
 from clare.steps import Group, Learning, TaskInfo
 from clare.tuners.backbone_weights import BackboneWeights
 
@@ -35,7 +34,7 @@ class SlcaSettings(SgdSettings):
 
 
 @register
-class Slca(RecipeMethod, HasTinySettings):
+class Slca(RecipeMethod):
     """A second set of the backbone's weights, which move a hundred times slower than the rows."""
 
     name = "slca"
@@ -43,7 +42,6 @@ class Slca(RecipeMethod, HasTinySettings):
     family = "references"
     tiny: ClassVar[dict[str, Any]] = {"milestone": 1, "head": {"align_epochs": 2, "align_samples": 8}}
     fixed_shapes = True
-    settings_type = SlcaSettings
     settings: SlcaSettings
 
     def __init__(self, backbone: Backbone, settings: SlcaSettings, seed: int) -> None:

@@ -8,15 +8,12 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
-from clare.heads.drift import kernel_moves
 from clare.heads.realigned import RealignedSettings
 from clare.methods._shared.adapted import AdaptedMethod, AdaptedSettings
 from clare.methods._shared.recipe import MarginMethod, MarginSettings
 from clare.methods.base import register
-from clare.methods.protocols import HasTinySettings
-from clare.steps import Collect, Group, Learning, Solve, TaskInfo, answered
+from clare.steps import Collect, Group, Learning, TaskInfo, answered
 
 
 class SsiatSettings(AdaptedSettings, MarginSettings):
@@ -34,7 +31,7 @@ class SsiatSettings(AdaptedSettings, MarginSettings):
 
 
 @register
-class Ssiat(MarginMethod, AdaptedMethod, HasTinySettings):
+class Ssiat(MarginMethod, AdaptedMethod):
     """The adapter of fine-tuning; what is known of earlier classes moves with the images at hand."""
 
     name = "ssiat"
@@ -44,7 +41,6 @@ class Ssiat(MarginMethod, AdaptedMethod, HasTinySettings):
     family = "adapters"
     tiny: ClassVar[dict[str, Any]] = {"first_epochs": 2, "head": {"align_epochs": 2, "align_samples": 8}}
     fixed_shapes = True
-    settings_type = SsiatSettings
     settings: SsiatSettings
 
     def learn(self, task: TaskInfo) -> Learning:
@@ -60,14 +56,10 @@ class Ssiat(MarginMethod, AdaptedMethod, HasTinySettings):
         before = yield Collect("features before", self.features, view=view)
         yield self.phase("train", settings.epochs, groups)
         after = yield Collect("features after", self.features, view=view)
-        moves = yield Solve("shift", lambda: {"moves": self._moves(task, before["values"], after["values"])})
-        self.head.carry_over(moves)
+        ends = after["values"]
+        if settings.as_published:
+            # From one image to another.
+            ends = ends[torch.randperm(len(ends), generator=task.generator("pairs")).to(ends.device)]
+        yield from self.head.follow_shift(before["values"], ends, settings.shift_width)
         finishing = self.head.finish(len(task.classes))
         yield from finishing if settings.as_published else answered(finishing, after)
-
-    def _moves(self, task: TaskInfo, before: Tensor, after: Tensor) -> Tensor:
-        """Return how far each earlier class mean moves; as published, from one image to another."""
-        if self.settings.as_published:
-            after = after[torch.randperm(len(after), generator=task.generator("pairs")).to(after.device)]
-        means = self.head.means if len(self.head.means) else self.head.rows.data
-        return kernel_moves(self.head.seen(before), self.head.seen(after), means, self.settings.shift_width)

@@ -1,5 +1,6 @@
 """What a method has learnt, taken out of it and put back."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,12 +8,14 @@ import torch
 from torch import Tensor
 
 from clare.errors import ModelError
+from clare.growth import make_room
 from clare.heads.solved import SolvedHead
 from clare.methods.base import Method
 from clare.methods.protocols import HasStructure
 
 HEAD = "head."
 """How the names of a head's tensors begin."""
+Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -24,17 +27,9 @@ class Snapshot:
 
 
 def structure_of(method: Method) -> dict[str, Any]:
-    """Return what must be known to make room for a method's tensors."""
+    """Return what is known of a method beside its tensors."""
     own = method.structure() if isinstance(method, HasStructure) else {}
-    return {"tasks": [list(task) for task in method.tasks], "block_size": len(method.head.block), **own}
-
-
-def rebuild(method: Method, structure: dict[str, Any]) -> None:
-    """Make room for the tensors that a snapshot with this structure holds."""
-    method.tasks = [tuple(task) for task in structure["tasks"]]
-    method.head.resize(len(method.classes), int(structure["block_size"]))
-    if isinstance(method, HasStructure):
-        method.rebuild(structure)
+    return {"tasks": [list(task) for task in method.tasks], **own}
 
 
 def learnt_tensors(method: Method) -> dict[str, Tensor]:
@@ -50,24 +45,26 @@ def snapshot_of(method: Method) -> Snapshot:
 
 def packed_tensors(method: Method) -> dict[str, Tensor]:
     """Return a copy of the tensors that a model folder keeps, of the head those that the others do not follow from."""
-    tensors = snapshot_of(method).tensors
-    own = method.head.packed({name.removeprefix(HEAD): tensors.pop(name) for name in _of_head(tensors)})
-    return {**tensors, **{HEAD + name: tensor for name, tensor in own.items()}}
+    return _with_head(snapshot_of(method).tensors, method.head.packed)
 
 
-def _of_head(tensors: dict[str, Tensor]) -> list[str]:
-    """Return the names of a head's tensors."""
-    return [name for name in tensors if name.startswith(HEAD)]
+def _with_head(tensors: Tensors, change: Callable[[Tensors], Tensors]) -> Tensors:
+    """Return tensors of which those of the head, by their names there, were changed."""
+    own = {name.removeprefix(HEAD): tensor for name, tensor in tensors.items() if name.startswith(HEAD)}
+    others = {name: tensor for name, tensor in tensors.items() if not name.startswith(HEAD)}
+    return others | {HEAD + name: tensor for name, tensor in change(own).items()}
 
 
 def restore(method: Method, snapshot: Snapshot) -> None:
     """Go back to a snapshot."""
-    rebuild(method, snapshot.structure)
-    tensors, head = dict(snapshot.tensors), method.head
-    full = head.unpacked({name.removeprefix(HEAD): tensors.pop(name) for name in _of_head(tensors)})
-    tensors |= {HEAD + name: tensor for name, tensor in full.items()}
+    method.tasks = [tuple(task) for task in snapshot.structure["tasks"]]
+    if isinstance(method, HasStructure):
+        method.rebuild(snapshot.structure)
+    head = method.head
+    tensors = _with_head(snapshot.tensors, head.unpacked)
+    make_room(method, tensors)
     own = learnt_tensors(method)
-    follows = isinstance(head, SolvedHead) and "rows" not in full
+    follows = isinstance(head, SolvedHead) and HEAD + "rows" not in tensors
     if follows:
         tensors[HEAD + "rows"] = head.rows.data
     different = sorted(own.keys() ^ tensors.keys()) or [
@@ -80,5 +77,6 @@ def restore(method: Method, snapshot: Snapshot) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
-        if follows and isinstance(head, SolvedHead):
-            head.replace(head.solve())
+        if isinstance(head, SolvedHead):
+            # Whoever keeps something made of rows knows by the parameter whether they are still the same.
+            head.replace(head.solve() if follows else head.rows.data)

@@ -13,22 +13,18 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
-from clare.heads.alignment import margin_logits
+from clare.methods._shared.recipe import MarginSettings
 from clare.methods._shared.task_adapters import TaskAdapterMethod, TaskAdapterSettings
 from clare.methods.base import register
 from clare.methods.care import together
-from clare.methods.protocols import HasTinySettings
+from clare.methods.protocols import PassesSeveralTimes
 from clare.steps import Group, Learning, TaskInfo
 
 
-class TunaSettings(TaskAdapterSettings):
+class TunaSettings(TaskAdapterSettings, MarginSettings):
     """The authors' hyper-parameters on CIFAR-100 with five classes per task."""
 
-    defaults: ClassVar[Any] = {"epochs": 15, "batch_size": 16}
-    learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate at the start of the cosine schedule.")
-    margin: float = Field(
-        0.0, ge=0, le=2, description="What the cosine of an image's own class must be larger by, in the loss."
-    )
+    defaults: ClassVar[Any] = {"epochs": 15, "batch_size": 16, "learning_rate": 0.01}
     orthogonality: float = Field(
         0.0,
         ge=0,
@@ -42,14 +38,13 @@ class TunaSettings(TaskAdapterSettings):
 
 
 @register
-class Tuna(TaskAdapterMethod, HasTinySettings):
+class Tuna(TaskAdapterMethod, PassesSeveralTimes):
     """Adapters of single tasks, and a universal one of their largest values; an answer is the sum of two."""
 
     name = "tuna"
     summary = "trains an adapter for each task and adds up the answers of the surest one and of all of them merged"
     family = "adapters"
     tiny: ClassVar[dict[str, Any]] = {"head": {"align_epochs": 2, "align_samples": 8}, "orthogonality": 1e-3}
-    settings_type = TunaSettings
     settings: TunaSettings
     merged: Tensor
 
@@ -67,9 +62,7 @@ class Tuna(TaskAdapterMethod, HasTinySettings):
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy with a margin, and what the adapter shares with those of earlier tasks."""
-        margin = self.settings.margin * self.head.block_scale
-        logits = margin_logits(self.head.block_logits(self.task_features(images)), labels, margin)
-        losses = F.cross_entropy(logits, labels, reduction="none")
+        losses = self.head.block_loss(self.task_features(images), labels, self.settings.margin)
         weight = self.settings.orthogonality * math.exp(-len(self.adapters))
         if weight == 0 or len(self.adapters) == 1:
             return losses

@@ -13,7 +13,6 @@ from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
 from clare.methods import METHODS
 from clare.methods.base import Method
-from clare.methods.state import rebuild
 from clare.model.folder import load_model
 from clare.presets.schema import Experiment
 from clare.seeds import generator_at
@@ -69,7 +68,8 @@ def plain_methods(experiment: Experiment, like: Method) -> dict[str, Method]:
         PLAIN: _build("finetune", load_backbone(experiment.backbone), {"head": head, "adapter": settings["adapter"]}),
     }
     for method in built.values():
-        rebuild(method, {"tasks": [list(task) for task in like.tasks], "block_size": 0})
+        method.tasks = list(like.tasks)
+        method.head.append(method.head.rows.new_zeros(len(method.classes), method.head.row_size))
     return built
 
 

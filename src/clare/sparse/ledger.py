@@ -36,6 +36,10 @@ class Ledger(nn.Module):
         self.free = self.free & ~chosen
         self.lengths.append(len(coordinates))
 
+    def claim_nothing(self) -> None:
+        """Note a task that claims no coordinate, since every task has its claim here."""
+        self.lengths.append(0)
+
     def claim_of(self, task: int) -> tuple[Tensor, Tensor]:
         """Return one task's coordinates and values."""
         start = sum(self.lengths[:task])

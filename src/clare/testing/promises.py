@@ -21,8 +21,19 @@ from clare.methods.state import learnt_tensors, restore, snapshot_of
 from clare.model.folder import load_model, save_model
 from clare.settings import build_settings
 from clare.steps import Group, Phase, Result, Step
-from clare.testing.demands import all_bytes, everything, expect, keep, keep_same, same_bits
-from clare.testing.outcome import Stop, StopAtBatch, StopAtTask, events, outcome
+from clare.testing.demands import (
+    Stop,
+    StopAtBatch,
+    StopAtTask,
+    all_bytes,
+    events,
+    everything,
+    expect,
+    keep,
+    keep_same,
+    outcome,
+    same_bits,
+)
 from clare.testing.settings import a_wrong_setting_is_named, every_setting_is_typed_explained_and_bounded
 from clare.testing.world import Case, heads_of, tiny_backbone, tiny_context
 

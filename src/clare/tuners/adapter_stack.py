@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from clare.backbones.attach import bare_blocks
 from clare.backbones.families import Model, Step, family_of
+from clare.growth import Growing
 from clare.tuners.adapter import AdapterSettings, initial_values, part_shapes
 
 Weights = tuple[Tensor, ...]
@@ -30,8 +31,10 @@ def chunk_size_for(tokens: Tensor) -> int:
     return max(1, (BUSY_CPU if tokens.device.type == "cpu" else BUSY_GPU) // tokens.numel())
 
 
-class AdapterStack(nn.Module):
+class AdapterStack(nn.Module, Growing):
     """The adapters of all tasks: the last one can be trained, those before it never change again."""
+
+    grows = ("kept",)
 
     def __init__(self, model: Model, settings: AdapterSettings) -> None:
         super().__init__()
@@ -64,10 +67,6 @@ class AdapterStack(nn.Module):
         """Make the current adapter a fresh one, which changes nothing yet."""
         values = initial_values(self.widths, self.settings.bottleneck, generator)
         self.current.data.copy_(values)
-
-    def resize(self, num_adapters: int) -> None:
-        """Make room for saved adapters before they are loaded."""
-        self.kept = nn.Parameter(self.kept.new_zeros(num_adapters - 1, self.kept.shape[1]), requires_grad=False)
 
     def features(self, images: Tensor, adapters: Tensor, chunk_size: int = 0) -> Tensor:
         """Return the features of the backbone with each of the adapters (S, N), shape (B, S, D); 0 chooses chunks."""

@@ -14,11 +14,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clare.backbones.families import Model
+from clare.growth import Growing
 from clare.settings import Settings
 from clare.steps import Group
 from clare.tuners.limits import one_width, unfit
-from clare.tuners.mixture import Entries, uniform
-from clare.tuners.tuner import Branches
+from clare.tuners.mixture import Entries
+from clare.tuners.tuner import Branches, uniform
 
 CLOSED = -1e4
 """The logit of a class that a task does not have: no probability, and no infinity in a logarithm."""
@@ -42,15 +43,20 @@ class ExpertBlock(Entries):
     def __init__(self, width: int, settings: ExpertSettings, generator: torch.Generator) -> None:
         super().__init__()
         self.width, self.settings = width, settings
-        self.num_places = 0
-        shared = self._draw(settings.shared_bottleneck, generator)
+        shared, unseeded = self._draw(settings.shared_bottleneck, generator), torch.Generator()
         self.take({f"shared_{name}": entry[None] for name, entry in shared.items()})
-        self.resize(0, 0)
+        like = self._draw(settings.bottleneck, unseeded) | self._gate(0, 0, unseeded)
+        self.take({name: torch.zeros(0, *entry.shape) for name, entry in like.items()})
 
     @property
     def num_entries(self) -> int:
         """How many experts there are."""
         return len(self.get_parameter("down"))
+
+    @property
+    def num_places(self) -> int:
+        """How many classes a prober has places for."""
+        return self.get_parameter("prober").shape[1]
 
     def _draw(self, hidden: int, generator: torch.Generator) -> dict[str, Tensor]:
         """Return an adapter that changes nothing yet, since its scale is zero."""
@@ -65,9 +71,9 @@ class ExpertBlock(Entries):
             "scale": torch.zeros(width),
         }
 
-    def _gate(self, num_entries: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return a prober and a router over so many experts."""
-        width, size = self.width, self.num_places
+    def _gate(self, num_entries: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return a prober with so many places and a router over so many experts."""
+        width = self.width
         return {
             "prober_norm": 0.02 * torch.randn(width, generator=generator),
             "prober_norm_bias": torch.zeros(width),
@@ -80,23 +86,14 @@ class ExpertBlock(Entries):
     def grow(self, num_classes: int, generator: torch.Generator) -> None:
         """Add an expert: a fresh one, or from the third on the mean of all but the last."""
         size, added = self.num_entries, max(num_classes - self.num_places, 0)
-        self.num_places += added
         fresh = self._draw(self.settings.bottleneck, generator)
         if size >= 2:
             fresh = {name: self.get_parameter(name).data[:-1].mean(0) for name in ADAPTER}
-        fresh |= self._gate(size + 1, generator)
+        fresh |= self._gate(size + 1, self.num_places + added, generator)
         old = {name: self.get_parameter(name).data for name in (*ADAPTER, *GATE)}
         for name, more in (("prober", added), ("router", 1)):
             old[name], old[f"{name}_bias"] = F.pad(old[name], (0, 0, 0, more)), F.pad(old[f"{name}_bias"], (0, more))
         self.take({name: torch.cat([old[name], fresh[name][None].to(old[name])]) for name in old})
-
-    def resize(self, num_entries: int, num_places: int) -> None:
-        """Make room for saved experts, whose probers have so many places, before they are loaded."""
-        self.num_places = num_places
-        device = self.get_parameter("shared_down").device
-        unseeded = torch.Generator()
-        like = {**self._draw(self.settings.bottleneck, unseeded), **self._gate(num_entries, unseeded)}
-        self.take({name: torch.zeros(num_entries, *entry.shape, device=device) for name, entry in like.items()})
 
     def groups(self) -> list[Group]:
         """Return what the training of the newest expert, its prober and its router moves."""
@@ -174,9 +171,10 @@ def top_softmax(scores: Tensor, num_kept: int) -> Tensor:
     return scores.softmax(-1)
 
 
-class Experts(Branches):
+class Experts(Branches, Growing):
     """The experts of all blocks, and how many classes each task has."""
 
+    grows = ("sizes",)
     sizes: Tensor
 
     def __init__(self, model: Model, settings: ExpertSettings, generator: torch.Generator) -> None:
@@ -200,17 +198,6 @@ class Experts(Branches):
         for block in self.blocks:
             block.grow(num_classes, generator)
         self.sizes = torch.cat([self.sizes, self.sizes.new_tensor([num_classes])])
-
-    @property
-    def num_places(self) -> int:
-        """How many classes a prober has places for."""
-        return self.blocks[0].num_places
-
-    def resize(self, num_entries: int, num_places: int) -> None:
-        """Make room for saved experts before they are loaded."""
-        for block in self.blocks:
-            block.resize(num_entries, num_places)
-        self.sizes = self.sizes.new_zeros(num_entries)
 
     @property
     def is_active(self) -> bool:

@@ -3,7 +3,6 @@
 Shapes: L blocks, P updated parts of the projection, D width, R rank, B images, N tokens of an image.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, cast
@@ -16,7 +15,7 @@ from clare.backbones.attach import bare_parameter
 from clare.backbones.families import Model
 from clare.errors import SettingsError
 from clare.tuners.limits import fused_projections, one_width
-from clare.tuners.tuner import Attachment
+from clare.tuners.tuner import Attachment, uniform
 
 Part = Literal["q", "k", "v"]
 PARTS: tuple[Part, ...] = ("q", "k", "v")
@@ -71,6 +70,10 @@ class QkvLora(Attachment):
         if self.is_separate:
             return self.added(index, x, F.linear(x, linear.weight, linear.bias))
         return F.linear(x, self.updated(index, linear.weight), linear.bias)
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Draw down-projections Kaiming-uniform with a = sqrt(5)."""
+        self.down.copy_(uniform(self.down.shape, self.down.shape[-1], generator))
 
     def product(self) -> Tensor:
         """Return the update that the pairs make outside the kept directions, shape (L, P, D, D)."""
@@ -133,12 +136,6 @@ def second_moment(x_BND: Tensor, weights_B: Tensor) -> Tensor:
         x = x_BND.float()
         weighted = x * weights_B[:, None, None]
         return (weighted.flatten(0, 1).T @ x.flatten(0, 1)).double()
-
-
-def draw_down(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Draw down-projections Kaiming-uniform with a = sqrt(5)."""
-    bound = 1 / math.sqrt(shape[-1])
-    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
 
 
 def unit_norm(factors: Tensor) -> Tensor:

@@ -13,9 +13,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clare.backbones.families import Model, family_of
+from clare.growth import Growing
 from clare.settings import Settings
 from clare.steps import Group
-from clare.tuners.tuner import Branches
+from clare.tuners.tuner import Branches, uniform
 
 MIN_RECORDS = 3
 """With fewer losses than this a descriptor has no statistics, and nothing is new to it."""
@@ -28,13 +29,14 @@ class MixtureSettings(Settings):
     descriptor: int = Field(128, ge=1, le=65_536, description="Width of a descriptor's hidden layer.")
 
 
-class Entries(nn.Module):
+class Entries(nn.Module, Growing):
     """Adapters of one block; every parameter has one entry for each of them."""
 
     def take(self, tensors: dict[str, Tensor]) -> None:
         """Put tensors in the place of the parameters."""
         for name, tensor in tensors.items():
             setattr(self, name, nn.Parameter(tensor, requires_grad=False))
+        self.grows = tuple(self._parameters)
 
     def newest(self, names: Iterable[str]) -> list[Group]:
         """Return groups that train the newest adapter's entries alone."""
@@ -79,12 +81,6 @@ class BlockAdapters(Entries):
         """Add an adapter with its initial values."""
         old, drawn = dict(self.named_parameters()), self.draw(generator)
         self.take({name: torch.cat([old[name].data, entry[None].to(old[name])]) for name, entry in drawn.items()})
-
-    def resize(self, num_adapters: int) -> None:
-        """Make room for saved adapters before they are loaded."""
-        if num_adapters != len(self):
-            old = dict(self.named_parameters())
-            self.take({name: each.data.new_zeros(num_adapters, *each.shape[1:]) for name, each in old.items()})
 
     def mix(self, x_BND: Tensor, shares_BK: Tensor) -> Tensor:
         """Return sum_k share_k * (up_k(relu(down_k(x)))), all adapters in two products."""
@@ -204,11 +200,6 @@ class Mixture(Branches):
         """How many adapters each block has that can get more."""
         return [len(adapters) for adapters in self.routed]
 
-    def resize(self, counts: list[int]) -> None:
-        """Make room for saved adapters before they are loaded."""
-        for adapters, count in zip(self.routed, counts, strict=True):
-            adapters.resize(count)
-
     @property
     def is_active(self) -> bool:
         """Whether the blocks add the adapters' outputs."""
@@ -231,12 +222,6 @@ class Mixture(Branches):
         assert self._means is not None
         self._means.append(mean_BD)
         return routed.mix(x_BND, routed.shares(mean_BD))
-
-
-def uniform(shape: tuple[int, ...], fan_in: int, generator: torch.Generator) -> Tensor:
-    """Draw uniformly between -1 / sqrt(fan_in) and 1 / sqrt(fan_in)."""
-    bound = 1 / math.sqrt(fan_in)
-    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
 
 
 def newest_mask(parameter: Tensor) -> Tensor | None:

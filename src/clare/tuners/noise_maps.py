@@ -10,18 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clare.backbones.families import Model, family_of
+from clare.growth import Growing
 from clare.tuners.limits import one_width
-from clare.tuners.mixture import uniform
-from clare.tuners.tuner import Tuner
+from clare.tuners.tuner import Tuner, uniform
 
 
-class NoiseMaps(Tuner):
+class NoiseMaps(Tuner, Growing):
     """Full linear maps, fixed random ways into a narrow space and back, and each task's two maps within it."""
 
     down: Tensor
     up: Tensor
-    kept: nn.Parameter
-    shares: nn.Parameter
+    grows = ("kept", "shares")
 
     def __init__(self, model: Model, hidden: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -31,7 +30,8 @@ class NoiseMaps(Tuner):
         self.register_buffer("up", uniform((num_blocks, width, hidden), width, generator))
         # Of earlier tasks the sums of both maps are kept; biases are the last columns.
         self.current = nn.Parameter(torch.zeros(2, num_blocks, hidden, hidden + 1), requires_grad=False)
-        self.resize(1)
+        self.kept = nn.Parameter(torch.zeros(0, *self.current.shape[1:]), requires_grad=False)
+        self.shares = nn.Parameter(torch.zeros(num_blocks, 1), requires_grad=False)
         self._mixed: tuple[Tensor, ...] = ()
         self.attach(model)
 
@@ -42,11 +42,6 @@ class NoiseMaps(Tuner):
             self.kept = nn.Parameter(kept, requires_grad=False)
         self.current.data.zero_()
         self.shares = nn.Parameter(shares_T.to(self.current).repeat(len(self.linear), 1), requires_grad=False)
-
-    def resize(self, num_tasks: int) -> None:
-        """Make room for the saved maps of so many tasks before they are loaded."""
-        self.kept = nn.Parameter(self.current.new_zeros(num_tasks - 1, *self.current.shape[1:]), requires_grad=False)
-        self.shares = nn.Parameter(self.current.new_zeros(len(self.linear), num_tasks), requires_grad=False)
 
     def spread(self) -> AbstractContextManager[None]:
         """Mix the tasks' maps once for all blocks of a forward pass, and switch them on."""

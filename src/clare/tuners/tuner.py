@@ -1,10 +1,12 @@
 """What every tuner of a frozen backbone is."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from clare.backbones.attach import attach, bare_blocks, restore
@@ -80,3 +82,9 @@ class Tuner(Attachment):
     def groups(self) -> list[Group]:
         """Return all that is trained."""
         return [Group(parameter) for parameter in self.parameters()]
+
+
+def uniform(shape: tuple[int, ...], fan_in: int, generator: torch.Generator) -> Tensor:
+    """Draw uniformly between -1 / sqrt(fan_in) and 1 / sqrt(fan_in)."""
+    bound = 1 / math.sqrt(fan_in)
+    return torch.empty(shape).uniform_(-bound, bound, generator=generator)

@@ -21,7 +21,7 @@ from clare.tuners.token_prompts import TokenPrompts
 from clare.tuners.tuner import Tuner
 
 TUNING_HEAD = TrainedSettings(learnt_scale=True)
-"""The classifier that the first task trains beside the tuner and then throws away."""
+"""The classifier that is trained beside a tuner, and classifies nothing afterwards."""
 
 OF_ONE_TUNER: Acts = {"adapter": {"tuner": ("adapter",)}, "num_prompts": {"tuner": ("vpt-deep", "vpt-shallow")}}
 """What only some tuners have."""

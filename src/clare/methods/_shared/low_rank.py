@@ -5,12 +5,12 @@ from torch import Tensor
 
 from clare.methods._shared.recipe import RecipeMethod
 from clare.methods.base import bare_features
-from clare.methods.protocols import Deployed
+from clare.methods.protocols import Deployed, Deploys
 from clare.steps import Pass
 from clare.tuners.lora import QkvLora
 
 
-class LowRankMethod(RecipeMethod):
+class LowRankMethod(RecipeMethod, Deploys):
     """A method with updates of tasks before, merged, and the product that the task at hand trains."""
 
     lora: QkvLora

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from clare.heads.alignment import margin_logits
+from clare.heads.contrast import Contrast
 from clare.heads.kinds import AnyHead, PrototypeAfterTraining
 from clare.methods.base import HeadOnlySettings, Method
+from clare.methods.protocols import GrowsRoom, HasTinySettings, PlansTasks
 from clare.steps import Adam, Group, Optimizer, Phase, Sgd
 
 
@@ -60,7 +60,7 @@ class RecipeSettings(SgdSettings):
         return replace(super().optimizer, schedule=self.schedule)
 
 
-class RecipeMethod(Method):
+class RecipeMethod(Method, HasTinySettings):
     """A method whose phases follow one recipe."""
 
     settings: EpochSettings
@@ -71,6 +71,21 @@ class RecipeMethod(Method):
         return Phase(name, epochs, groups, **{**recipe, **more})
 
 
+class ContrastMethod(RecipeMethod, PlansTasks, GrowsRoom):
+    """A method whose loss may set a task's classes beside earlier ones."""
+
+    contrast: Contrast
+
+    def prepare(self, num_tasks: int | None, largest_task: int) -> None:
+        """Make room for the rows of all tasks where their number is known."""
+        self.contrast.reserve((num_tasks or 0) * largest_task)
+
+    @property
+    def room(self) -> int:
+        """Return the room for earlier rows, which grows where their number is unknown."""
+        return len(self.contrast.rows)
+
+
 class MarginMethod(RecipeMethod):
     """A method whose classes are told apart by a margin."""
 
@@ -78,6 +93,4 @@ class MarginMethod(RecipeMethod):
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each sample's cross-entropy over the task's classes, with the margin taken off the true cosine."""
-        margin = self.settings.margin * self.head.block_scale
-        logits = margin_logits(self.head.block_logits(self.features(images)), labels, margin)
-        return F.cross_entropy(logits, labels, reduction="none")
+        return self.head.block_loss(self.features(images), labels, self.settings.margin)

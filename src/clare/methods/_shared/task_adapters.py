@@ -1,7 +1,5 @@
 """What the methods have in common that keep an adapter of every task, where a task goes on from the one before."""
 
-from typing import Any
-
 from pydantic import Field
 from torch import Tensor
 
@@ -9,7 +7,7 @@ from clare.backbones.vit import Backbone
 from clare.heads.kinds import PrototypeAfterTraining
 from clare.heads.realigned import RealignedSettings
 from clare.methods._shared.recipe import RecipeMethod, RecipeSettings
-from clare.methods.protocols import GrowsFeatures, HasStructure, PassesSeveralTimes
+from clare.methods.protocols import GrowsFeatures
 from clare.steps import Collect, Learning, TaskInfo, answered
 from clare.tuners.adapter import AdapterSettings
 from clare.tuners.adapter_stack import AdapterStack
@@ -26,7 +24,7 @@ class TaskAdapterSettings(RecipeSettings):
     adapter: AdapterSettings = Field(AdapterSettings(bottleneck=16), description="The adapter of each task.")
 
 
-class TaskAdapterMethod(RecipeMethod, PassesSeveralTimes, HasStructure):
+class TaskAdapterMethod(RecipeMethod):
     """A method that trains a copy of the last task's adapter, and counts every class under its own task's adapter."""
 
     settings: TaskAdapterSettings
@@ -52,15 +50,6 @@ class TaskAdapterMethod(RecipeMethod, PassesSeveralTimes, HasStructure):
         found = yield Collect("features", self.task_features)
         yield from answered(self.head.finish(len(task.classes)), found)
 
-    @property
-    def num_passes(self) -> int:
-        """One for each adapter."""
-        return len(self.adapters)
-
-    def rebuild(self, structure: dict[str, Any]) -> None:
-        """Make room for the adapters."""
-        self.adapters.resize(max(len(self.tasks), 1))
-
 
 class GrowingAdapterMethod(TaskAdapterMethod, GrowsFeatures):
     """One that reads the features under all adapters side by side, of which a task adds some and changes none."""
@@ -74,8 +63,3 @@ class GrowingAdapterMethod(TaskAdapterMethod, GrowsFeatures):
     def num_parts(self) -> int:
         """One for each adapter."""
         return len(self.adapters)
-
-    @property
-    def num_passes(self) -> int:
-        """One for each part."""
-        return self.num_parts
