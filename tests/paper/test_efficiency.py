@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from experiment_worlds import results_of
 
-from clare.paper.latency import (
+from clare.paper.efficiency import (
     BARE,
     MAX_SECONDS,
     MIN_REPEATS,

@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from clare.classifier.classifier import Classifier, load
+from clare.cli.console import first_of, plain_table, say
 from clare.cli.learn import capacity_line, class_table, day
-from clare.cli.options import first_of, plain_table, say
 from clare.errors import ModelError, SettingsError
 from clare.files import write_bytes
 from clare.model.folder import MANIFEST
@@ -65,7 +65,7 @@ def _claims_table(claims: list[list[int]]) -> Table:
 def _history_table(model: Classifier) -> Table:
     """Return the changes, oldest first."""
     headings = ("change", "what", "when", "classes")
-    table = plain_table(headings, left=headings, title="history")
+    table = plain_table(headings, title="history")
     for change in model.history:
         # An undo names what it took back.
         kind = f"undo of {change.report['undone']}" if change.kind == "undo" else change.kind

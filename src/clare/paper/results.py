@@ -17,8 +17,8 @@ from clare.paper.paper import (
     recipe_differences,
     stream_in_paper,
 )
-from clare.paper.plan import Place, Run, Score
-from clare.presets.schema import Experiment
+from clare.paper.plan import Place, Score
+from clare.presets.schema import Experiment, Job
 from clare.report.groups import Spread, spread
 from clare.report.record import RunRecord
 
@@ -145,7 +145,7 @@ def make_cell(
     return Cell(row, preset, figures, seconds, tuple(records), tuple(reasons), published, choice)
 
 
-def make_setting(paper: Paper, study: Study, preset: str, runs: Sequence[Run]) -> Setting:
+def make_setting(paper: Paper, study: Study, preset: str, runs: Sequence[Job]) -> Setting:
     """Compare a preset's runs of the reference row with what the paper did."""
     experiment = runs[0].experiment
     stream = stream_in_paper(paper, experiment, study.all_at_once)

@@ -16,7 +16,7 @@ from clare.identity import identity
 from clare.metrics.bootstrap import STATISTICS, Interval, Pair, Statistic, paired_intervals
 from clare.metrics.summary import summarise
 from clare.report.record import RunRecord
-from clare.report.tables import amount
+from clare.report.tables import kept
 
 DEFAULT_REFERENCE = "clare"
 OTHER_STREAM, OTHER_BACKBONE, TOLD = "different stream", "different backbone", "told the task"
@@ -92,21 +92,14 @@ class Group:
     def costs(self) -> dict[str, int | None]:
         """The most numbers that a phase trained, what is kept after the last task, and passes to classify an image."""
         run = self.counted[0]
-        last = run.tasks[-1] if run.tasks else None
-        return {
-            "num_trained": run.num_trained,
-            "num_stored": last.num_stored if last else None,
-            "passes_per_image": last.passes_per_image if last else None,
-            "num_pictures": last.num_pictures if last else None,
-            "picture_bytes": last.picture_bytes if last else None,
-        }
+        names = ("num_stored", "passes_per_image", "num_pictures", "picture_bytes")
+        last = {name: getattr(run.tasks[-1], name) if run.tasks else None for name in names}
+        return {"num_trained": run.num_trained, **last}
 
     @property
     def kept(self) -> str:
         """What it keeps of training pictures, in words, and nothing where it keeps none."""
-        costs = self.costs
-        number, size = costs["num_pictures"], costs["picture_bytes"]
-        return f"keeps {number:,} pictures, {amount(size)}" if number else ""
+        return kept(self.counted[0])
 
     @property
     def peak_memory(self) -> int | None:

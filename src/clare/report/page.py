@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -229,9 +229,11 @@ class Figures:
             rows.append((curve.label, *(known.get(place, NONE) for place in places)))
         return Sheet("", (chart.across[0].upper() + chart.across[1:], *(f"{place:g}" for place in places)), tuple(rows))
 
-    def swatch(self, label: str) -> Markup:
-        """A piece of a method's line."""
-        return _swatch(self.styles[label])
+    @cached_property
+    def swatches(self) -> dict[str, Markup]:
+        """A piece of each method's line."""
+        drawn = {label: plots.swatch_figure(style) for label, style in self.styles.items()}
+        return {label: Markup(page_svg(each, "swatch", "", is_decoration=True)) for label, each in drawn.items()}
 
     @property
     def matrices(self) -> dict[str, dict[str, Grid]]:
@@ -278,9 +280,3 @@ def _value_text(chart: Chart, curve: Curve, index: int) -> str:
     """The value of a curve at one of its places, with its deviation."""
     value = charts.shown(curve.values[index], chart.unit)
     return f"{value} ± {charts.shown(curve.deviations[index], chart.unit)}" if curve.deviations else value
-
-
-@lru_cache(maxsize=256)
-def _swatch(style: plots.Style) -> Markup:
-    """A piece of a line."""
-    return Markup(page_svg(plots.swatch_figure(style), "swatch", "", is_decoration=True))
