@@ -1,7 +1,7 @@
 """What makes two runs the same run, and what makes two heads equals: read from the settings alone."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clare.upgrade import upgraded_method
@@ -38,12 +38,20 @@ def head_label(preset: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return nested values as dotted keys and readable leaves."""
-    flat: dict[str, str] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested values under dotted keys."""
     for key, value in values.items():
-        if isinstance(value, dict) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return flat
+            yield prefix + key, value
+
+
+def flatten(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return nested values as dotted keys and readable leaves."""
+    return {key: text_of(value) for key, value in flat(values)}
+
+
+def text_of(value: Any) -> str:
+    """Return a value as people write it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

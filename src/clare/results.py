@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clare.errors import RunError
+from clare.identity import flat
 from clare.position import RECORD
-from clare.presets.write import flat
 from clare.report.record import RunRecord, read_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 NOT_SETTINGS = ("name", "description", "seed", "overrides")
+COSTS = (
+    *("capacity_used", "num_stored", "passes_per_image", "num_pictures", "picture_bytes"),
+    *("learn_seconds", "evaluate_seconds", "peak_memory"),
+)
+"""What is taken over from the record of a task as it is."""
 RECORDED = ("clare", "commit", "torch", "device", "precision")
 
 
@@ -54,15 +59,9 @@ def rows_of(run: RunRecord) -> Iterator[dict[str, Any]]:
             "per_task": list(task.per_task),
             "given_accuracy": task.given,
             "task_right": task.task_right,
-            "capacity_used": task.capacity_used,
-            "num_stored": task.num_stored,
-            "passes_per_image": task.passes_per_image,
-            "num_pictures": task.num_pictures,
-            "picture_bytes": task.picture_bytes,
-            "learn_seconds": task.learn_seconds,
-            "evaluate_seconds": task.evaluate_seconds,
-            "peak_memory": task.peak_memory,
-            **dict(flat(settings)),
+            **{name: getattr(task, name) for name in COSTS},
+            # A table without settings has nothing to say, and pandas could not group by it.
+            **{key: value for key, value in flat(settings) if value != {}},
         }
 
 

@@ -48,17 +48,14 @@ def upgraded_preset(values: dict[str, Any]) -> dict[str, Any]:
     result = dict(values)
     if isinstance(values.get("method"), dict):
         result["method"] = upgraded_method(values["method"])
-    if isinstance(values.get("methods"), dict):
-        result["methods"] = {
-            name: upgraded_method(table, name) if isinstance(table, dict) else table
-            for name, table in values["methods"].items()
-        }
-    for tables in ("datasets", "presets"):
-        if isinstance(values.get(tables), dict):
-            result[tables] = {
-                name: upgraded_preset(table) if isinstance(table, dict) else table
-                for name, table in values[tables].items()
+    for key in ("methods", "datasets", "presets"):
+        if isinstance(tables := values.get(key), dict):
+            upgraded = {
+                name: upgraded_method(table, name) if key == "methods" else upgraded_preset(table)
+                for name, table in tables.items()
+                if isinstance(table, dict)
             }
+            result[key] = tables | upgraded
     return result
 
 

@@ -53,6 +53,13 @@ def test_what_only_lists_imports_nothing_heavy(words: str, shown: str) -> None:
     assert done.stderr.splitlines() == ["imported"]
 
 
+def test_a_narrow_terminal_cuts_no_value() -> None:
+    done = run("presets", "cifar100-10x10+vits14-dinov2", "--explain", COLUMNS="70")
+    assert done.returncode == 0, done.stderr
+    assert "…" not in done.stdout
+    assert all(part in done.stdout for part in ("vit_small_patch14_din", "lvd142m"))
+
+
 @pytest.mark.parametrize("preset", ["cifar100-10x10", "imagenet-r-10x20+vit-b16-in1k"])
 def test_what_is_missing_is_said_without_torch(preset: str, tmp_path: Path) -> None:
     done = run("data", preset, "--set", f"data.root={tmp_path}", HF_HUB_CACHE=str(tmp_path))

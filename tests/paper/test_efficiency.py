@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from experiment_worlds import results_of
 
-from clare.paper.efficiency import as_values, efficiency_sheets, ratio, time_sheet
-from clare.paper.latency import (
+from clare.paper.efficiency import (
     BARE,
     MAX_SECONDS,
     MIN_REPEATS,
@@ -15,8 +14,12 @@ from clare.paper.latency import (
     NUM_WARM_UPS,
     PLAIN,
     Latency,
+    as_values,
     by_turns,
+    efficiency_sheets,
+    ratio,
     summarise_times,
+    time_sheet,
 )
 
 

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clare.errors import SettingsError
-from clare.paper.catalogue import STUDIES, find_study
-from clare.paper.extent import count_all, task_extents
+from clare.paper.estimate import count_all, task_extents
+from clare.paper.paper import STUDIES, find_study
 from clare.paper.plan import (
     AFTER,
     Entry,
-    Run,
     Score,
     choose,
     make_request,
@@ -24,6 +23,7 @@ from clare.paper.plan import (
     score_trials,
     unique,
 )
+from clare.presets.schema import Job
 
 
 def test_every_row_has_a_run_for_every_seed(tiny_preset: Path, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_scores_are_means_over_seeds_and_a_failure_leaves_none(tiny_preset: Path
     by_choice = next(iter(plan_trials(request, {}).values()))
     failed = by_choice["method.constant_share=0.01"][1]
 
-    def score_of(run: Run) -> Score | None:
+    def score_of(run: Job) -> Score | None:
         seed = run.experiment.seed
         return None if run is failed else (0.1 * seed, 0.2 * seed)
 

@@ -6,8 +6,8 @@ import pytest
 
 from clare.cli.listing import resolved
 from clare.methods import METHODS
-from clare.presets.explain import DEFAULT, explain
-from clare.presets.load import make_experiment
+from clare.presets.layers import DEFAULT, explain
+from clare.presets.load import make_experiment, read_layers, values_of
 
 PRESET = """
 extends = "quickdraw"
@@ -47,7 +47,7 @@ def preset(tmp_path: Path) -> str:
 
 def origins(preset: str, method: str, *overrides: str) -> dict[str, str]:
     found = make_experiment(preset, method, overrides).model_dump(mode="json")
-    return {key: origin for key, _, origin in explain(preset, found, overrides)}
+    return {key: origin for key, _, origin in explain(read_layers(preset), found, values_of(overrides))}
 
 
 def test_the_last_layer_that_says_something_decides(preset: str) -> None:
@@ -79,7 +79,7 @@ def test_a_kind_that_a_method_cannot_have_decides_nothing(preset: str) -> None:
 def test_what_nobody_decided_has_its_default(method: str) -> None:
     values = resolved("cub200-50x4+vits14-dinov2", method)
     own = METHODS.get(method).settings_type().model_dump(mode="json")
-    for key, value, origin in explain("cub200-50x4+vits14-dinov2", values):
+    for key, value, origin in explain(read_layers("cub200-50x4+vits14-dinov2"), values, {}):
         section, _, rest = key.partition(".")
         if section == "method" and origin == DEFAULT and rest != "name" and not rest.startswith("head."):
             default = own

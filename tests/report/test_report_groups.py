@@ -11,7 +11,6 @@ from fake_runs import write_page, write_run
 import clare
 from clare.metrics.summary import summarise
 from clare.report.groups import Spread, compare, group_runs, rank, spread
-from clare.report.latex import to_latex
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.standings import (
     COSTS,
@@ -22,6 +21,7 @@ from clare.report.standings import (
     spread_percent,
     standing_sheets,
     task_sheets,
+    to_latex,
     to_page,
 )
 from clare.report.tables import count, task_sheet

@@ -22,9 +22,8 @@ from clare.engine.run import run_experiment
 from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.presets.load import make_experiment
-from clare.presets.schema import Experiment
+from clare.presets.schema import Experiment, Job
 from clare.runner import ray_jobs
-from clare.runner.jobs import Job
 from clare.runner.ray_jobs import check_address, load_ray, resources_for, run_ray_jobs, run_task
 
 StartPython = Callable[..., "subprocess.Popen[str]"]

@@ -12,13 +12,12 @@ import torch
 
 from clare.backbones.pretrain import PretrainSettings, pretrain
 from clare.backbones.vit import load_backbone
-from clare.cli.options import values_of
 from clare.data.sources import Dataset
 from clare.data.stream import Stream
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.files import write_tensors
-from clare.presets.load import make_experiment
+from clare.presets.load import make_experiment, values_of
 from clare.report.record import read_run
 from clare.settings import build_settings
 

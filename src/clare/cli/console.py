@@ -35,11 +35,11 @@ def first_of(names: Sequence[str]) -> str:
     return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
 
 
-def plain_table(headings: Sequence[str], left: Sequence[str], title: str | None = None) -> Table:
-    """Return a table without lines; columns whose heading is not one of `left` hold numbers."""
+def plain_table(headings: Sequence[str], left: Sequence[str] | None = None, title: str | None = None) -> Table:
+    """Return a table without lines, which cuts no word; columns whose heading is not one of `left` hold numbers."""
     table = Table(box=None, pad_edge=False, title=title, title_justify="left")
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in left else "right")
+        table.add_column(heading, justify="left" if left is None or heading in left else "right", overflow="fold")
     return table
 
 

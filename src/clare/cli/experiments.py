@@ -6,20 +6,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from clare.cli import options
 from clare.cli.console import console, leave_if
-from clare.cli.options import (
-    BACKBONE,
-    Backbone,
-    Jobs,
-    Methods,
-    Overrides,
-    Preset,
-    Runs,
-    Seed,
-    SkipBad,
-    names_in,
-    overrides_of,
-)
 from clare.errors import RunError, SettingsError
 
 COLOURS = {"kept": "green", "broken": "red", "does not apply": "dim"}
@@ -44,15 +32,13 @@ Cluster = Annotated[
 
 
 def train(
-    preset: Preset,
-    method: Annotated[
-        str | None, typer.Option(help="A method's name (see `clare methods`), or path/to/file.py:Class.")
-    ] = None,
-    backbone: Backbone = None,
-    set_: Overrides = None,
-    seed: Seed = None,
+    preset: options.Preset,
+    method: options.MethodName = None,
+    backbone: options.Backbone = None,
+    set_: options.Overrides = None,
+    seed: options.Seed = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/PRESET/METHOD-SEED when left out.")] = None,
-    skip_bad_images: SkipBad = False,
+    skip_bad_images: options.SkipBad = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write losses and accuracies for TensorBoard into the run's folder.")
     ] = False,
@@ -77,7 +63,8 @@ def train(
     check_loggers(loggers)
     if method is not None:
         METHODS.named(method)
-    experiment = make_experiment(with_backbone(preset, backbone), method, overrides_of(set_, skip_bad_images), seed)
+    overrides = options.overrides_of(set_, skip_bad_images)
+    experiment = make_experiment(with_backbone(preset, backbone), method, overrides, seed)
     # Of several methods that were given one setting, one may have no use for it.
     if not one_of_many:
         check_acting([experiment])
@@ -92,48 +79,46 @@ def train(
 
 
 def compare(
-    preset: Preset,
-    methods: Methods,
-    backbone: Backbone = None,
-    set_: Overrides = None,
-    seed: Seed = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Several seeds, separated by commas: every method runs with each of them.")
-    ] = None,
-    jobs: Jobs = 1,
+    preset: options.Preset,
+    methods: options.Methods,
+    backbone: options.Backbone = None,
+    set_: options.Overrides = None,
+    seed: options.Seed = None,
+    seeds: options.Seeds = None,
+    jobs: options.Jobs = 1,
     out: Annotated[
         Path | None, typer.Option(help="The folder for this comparison alone; one under runs/ when left out.")
     ] = None,
-    skip_bad_images: SkipBad = False,
+    skip_bad_images: options.SkipBad = False,
 ) -> None:
     """Run several methods over the same stream and compare them in tables, plots and one page."""
     from clare.presets.load import with_backbone
     from clare.runner.compare import compare_command, parse_seeds
 
-    overrides, all_seeds = overrides_of(set_, skip_bad_images), parse_seeds(seeds, seed)
+    overrides, all_seeds = options.overrides_of(set_, skip_bad_images), parse_seeds(seeds, seed)
     layered = with_backbone(preset, backbone)
-    failures = compare_command(console, layered, names_in(methods), overrides, all_seeds, out, jobs)
+    failures = compare_command(console, layered, options.names_in(methods), overrides, all_seeds, out, jobs)
     leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
 
 
 def tune(
-    preset: Preset,
-    methods: Methods,
+    preset: options.Preset,
+    methods: options.Methods,
     trials: Annotated[int, typer.Option(min=1, help="Settings to try for each method.")] = 6,
-    backbone: Backbone = None,
-    set_: Overrides = None,
-    seed: Seed = None,
+    backbone: options.Backbone = None,
+    set_: options.Overrides = None,
+    seed: options.Seed = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Use only the classes of so many first tasks.")] = None,
-    jobs: Jobs = 1,
+    jobs: options.Jobs = 1,
     out: Annotated[Path | None, typer.Option(help="The folder for all trials; runs/PRESET-tune when left out.")] = None,
-    skip_bad_images: SkipBad = False,
+    skip_bad_images: options.SkipBad = False,
 ) -> None:
     """Choose settings on validation images, with equally many trials for every method, and write a tuned preset."""
     from clare.presets.load import with_backbone
     from clare.runner.tune import tune_command
 
-    overrides, layered = overrides_of(set_, skip_bad_images), with_backbone(preset, backbone)
-    leave_if(tune_command(console, layered, names_in(methods), trials, overrides, seed, tasks, out, jobs))
+    overrides, layered = options.overrides_of(set_, skip_bad_images), with_backbone(preset, backbone)
+    leave_if(tune_command(console, layered, options.names_in(methods), trials, overrides, seed, tasks, out, jobs))
 
 
 def check_method(
@@ -157,16 +142,15 @@ def check_method(
 
 
 def show(
-    runs: Runs,
+    runs: options.Runs,
     latex: Annotated[
         bool, typer.Option("--latex", help="Print LaTeX instead: means and deviations over seeds, for booktabs.")
     ] = False,
 ) -> None:
     """Print the tables of runs: accuracy after each task, and how runs differ."""
     from clare.report.groups import rank
-    from clare.report.latex import to_latex
     from clare.report.record import find_runs
-    from clare.report.standings import comparison_table, print_standings, task_sheets
+    from clare.report.standings import comparison_table, print_standings, task_sheets, to_latex
     from clare.report.tables import task_sheet, to_rich
 
     found = find_runs(runs)
@@ -184,12 +168,11 @@ def show(
         console.print(*map(to_rich, task_sheets(ranking)))
 
 
-def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")]) -> None:
+def report(runs: options.Runs, out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")]) -> None:
     """Write one self-contained page about runs, its figures as PNG and SVG, and its numbers as JSON and Markdown."""
     from clare.report.groups import rank
     from clare.report.record import find_runs
-    from clare.report.write import write_report
-    from clare.runner.comparison import FILE
+    from clare.report.write import FILE, write_report
 
     if (out / FILE).exists():
         raise RunError(f"{out} belongs to a `clare compare`, whose page this would replace; choose another --out")
@@ -199,16 +182,16 @@ def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the pa
 
 
 def sweep(
-    preset: Preset,
+    preset: options.Preset,
     set_: Values = None,
-    method: Annotated[str | None, typer.Option(help="A method's name, or path/to/file.py:Class.")] = None,
+    method: options.MethodName = None,
     methods: Annotated[str | None, typer.Option(help="Several methods, separated by commas.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds, separated by commas; the preset's when left out.")] = None,
-    backbone: Backbone = None,
+    seeds: options.Seeds = None,
+    backbone: options.Backbone = None,
     jobs: JobsOrGpus = None,
     ray: Cluster = None,
     out: Annotated[Path | None, typer.Option(help="The folder for all runs; runs/PRESET-sweep when left out.")] = None,
-    skip_bad_images: SkipBad = False,
+    skip_bad_images: options.SkipBad = False,
 ) -> None:
     """Run every combination of listed settings with every seed, and rank them; the same command goes on."""
     from clare.presets.load import with_backbone
@@ -222,8 +205,8 @@ def sweep(
     failures = sweep_command(
         console,
         with_backbone(preset, backbone),
-        names_in(methods) if methods is not None else [] if method is None else [method],
-        overrides_of(set_, skip_bad_images) if set_ else [],
+        options.names_in(methods) if methods is not None else [] if method is None else [method],
+        options.overrides_of(set_, skip_bad_images) if set_ else [],
         parse_seeds(seeds, None),
         out,
         num_processes=jobs,
@@ -237,20 +220,14 @@ def reproduce(
     preset: Annotated[
         list[str] | None, typer.Option(help="Presets to use in place of the paper's, separated by commas; repeatable.")
     ] = None,
-    backbone: Annotated[str | None, typer.Option(help=f"Lay a backbone over the presets: {BACKBONE}.")] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Seeds, separated by commas; the experiment's own when left out.")
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option(min=1, help="Runs at a time, each in a process of its own with its share of the threads.")
-    ] = 1,
+    backbone: options.Backbone = None,
+    seeds: options.Seeds = None,
+    jobs: options.Jobs = 1,
     out: Annotated[
         Path, typer.Option(help="Folder for the tables; the runs, which experiments share, are under runs/ in it.")
     ] = Path("runs/reproduce"),
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be run and how long, and stop.")] = False,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every run; repeatable.")
-    ] = None,
+    set_: options.Overrides = None,
 ) -> None:
     """Repeat a table or figure of the paper, on its data or on others, and write it beside the paper's numbers."""
     from clare.runner.reproduction import reproduce_command, request_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from clare.classifier.classifier import Classifier, load
@@ -18,14 +18,14 @@ from clare.classifier.pictures import Pictures, num_held_back
 from clare.classifier.sources import Source
 from clare.classifier.suspects import find_suspects, without
 from clare.cli.console import plain_table, say
-from clare.cli.options import values_of
 from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import SettingsError
 from clare.model.folder import MANIFEST, read_manifest
 from clare.model.records import UNKNOWN_DATE, Change, ClassReport, Evaluation, Mode
+from clare.presets.load import values_of
 from clare.report.tables import duration, percent
-from clare.runner.progress import Drawn
+from clare.runner.progress import Drawn, bars_on
 
 NAMED = {"backbone": "backbone", "method": "method", "seed": "seed", "keep": "num_kept"}
 """Options for a new model, and what Python calls them."""
@@ -40,14 +40,8 @@ class Bar(Drawn, Silence):
     """A listener with one bar that says which step is under way; without a terminal, a line now and then."""
 
     def __init__(self, console: Console) -> None:
-        self.progress = Progress(
-            TextColumn("{task.description:<12}"),
-            BarColumn(bar_width=32),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
+        columns = (TextColumn("{task.description:<12}"), BarColumn(bar_width=32), TimeElapsedColumn())
+        self.progress = bars_on(console, *columns)
         super().__init__(console, self.progress, self._line)
         self.bar = self.progress.add_task("reading", total=None)
         self.num_epochs = 1

@@ -9,10 +9,10 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from clare.cli.console import plain_table
 from clare.index import IndexedMethod, IndexedSetting, read_index
-from clare.presets.explain import explain
+from clare.presets.layers import explain
 from clare.presets.load import (
     backbone_names,
     check_acting,
@@ -20,7 +20,9 @@ from clare.presets.load import (
     make_setup,
     preset_names,
     read_backbone,
+    read_layers,
     read_preset,
+    values_of,
 )
 from clare.registry import Registry, is_file_name
 from clare.settings import TAG, Settings, condition, kinds_of, settings_of, tables_of
@@ -37,7 +39,7 @@ FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections", "regular
 
 def list_presets(console: Console) -> None:
     """Print one line per preset, and one per backbone to lay over it."""
-    table = Table("preset", "what it is", box=None, pad_edge=False)
+    table = plain_table(("preset", "what it is"))
     for preset in preset_names():
         table.add_row(preset, str(read_preset(preset).get("description", "")))
     table.add_row("\n[bold]backbones to lay over a preset[/]")
@@ -49,8 +51,8 @@ def list_presets(console: Console) -> None:
 
 def explain_preset(console: Console, name: str, method: str | None, overrides: Sequence[str]) -> None:
     """Print all settings of a preset, and which layer decided each of them."""
-    table = Table("setting", "value", "decided by", box=None, pad_edge=False)
-    for key, value, origin in explain(name, resolved(name, method, overrides), overrides):
+    table = plain_table(("setting", "value", "decided by"))
+    for key, value, origin in explain(read_layers(name), resolved(name, method, overrides), values_of(overrides)):
         table.add_row(key, escape(json.dumps(value, ensure_ascii=False)), escape(origin))
     console.print(table)
 
@@ -72,7 +74,7 @@ def resolved(preset: str, method: str | None = None, overrides: Sequence[str] = 
 def list_methods(console: Console, name: str | None) -> None:
     """Print one line per method, family by family, or all settings of one."""
     if name is None:
-        table = Table("method", "what it does", box=None, pad_edge=False)
+        table = plain_table(("method", "what it does"))
         for family, methods in families().items():
             table.add_row(f"\n[bold]{family}[/]")
             for method in methods:
@@ -81,9 +83,8 @@ def list_methods(console: Console, name: str | None) -> None:
         console.print("\n`clare methods NAME` shows all settings of one.", highlight=False)
         return
     method = find_method(name)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("setting", "default", "allowed", "what it is"):
-        table.add_column(heading, no_wrap=heading == "setting")
+    table = plain_table(("setting", "default", "allowed", "what it is"))
+    table.columns[0].no_wrap = True
     for setting in method["settings"]:
         table.add_row(setting["key"], setting["default"], setting["allowed"], setting["description"])
     console.print(f"{name}: {method['summary']}\n", highlight=False)

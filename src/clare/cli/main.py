@@ -10,33 +10,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from clare.cli import experiments, own
+from clare.cli import experiments, options, own
 from clare.cli.console import console, errors, leave_if, say_error
-from clare.cli.options import (
-    EXPERIMENTS,
-    MACHINE,
-    OWN,
-    PAPER,
-    Backbone,
-    Device,
-    Overrides,
-    OwnMethod,
-    Preset,
-    values_of,
-)
 from clare.errors import ClareError, SettingsError
 from clare.version import __version__
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
-
-
-def _add(panel: str, *commands: Callable[..., None]) -> None:
-    """Add commands to a group; the help shows groups in the order of their first commands, and those as added."""
-    for command in commands:
-        app.command(rich_help_panel=panel)(command)
-
-
-_add(OWN, own.learn, own.predict, own.inspect, own.check, own.evaluate, own.undo, own.rename, own.merge, own.remove)
 
 
 def _say_version(is_wanted: bool) -> None:
@@ -47,7 +26,7 @@ def _say_version(is_wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def clare(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Say the version and end.")
     ] = False,
@@ -55,18 +34,14 @@ def options(
     """Class-incremental learning on a frozen vision transformer: train, compare and look at methods."""
 
 
-_add(EXPERIMENTS, experiments.train, experiments.compare, experiments.tune)
-
-
-@app.command(rich_help_panel=EXPERIMENTS)
 def presets(
     name: Annotated[str | None, typer.Argument(help="Show all settings of this preset.")] = None,
     method: Annotated[
         str | None,
         typer.Option(help="Show it with this method, a name or path/to/file.py:Class, not the preset's own."),
     ] = None,
-    backbone: Backbone = None,
-    set_: Overrides = None,
+    backbone: options.Backbone = None,
+    set_: options.Overrides = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say of each setting what decided it: preset, overlay, command line.")
     ] = False,
@@ -83,7 +58,6 @@ def presets(
         console.print_json(data=resolved(with_backbone(name, backbone), method, set_ or []))
 
 
-@app.command(rich_help_panel=EXPERIMENTS)
 def methods(name: Annotated[str | None, typer.Argument(help="Show all settings of this method.")] = None) -> None:
     """List the methods, or show one with every setting, its default, its bounds and what it means."""
     from clare.cli.listing import list_methods
@@ -91,20 +65,15 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all settings o
     list_methods(console, name)
 
 
-_add(EXPERIMENTS, experiments.check_method, experiments.show, experiments.report, experiments.sweep)
-_add(PAPER, experiments.reproduce)
-
-
-@app.command(rich_help_panel=MACHINE)
 def data(
-    preset: Preset,
+    preset: options.Preset,
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Download what is missing, or unpack what you have downloaded.")
     ] = False,
     method: Annotated[
         str | None, typer.Option(help="The method of the run, where the preset asks for path/to/file.py:Class.")
     ] = None,
-    backbone: Backbone = None,
+    backbone: options.Backbone = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as data.root=/mnt; repeatable."),
@@ -118,7 +87,6 @@ def data(
     raise typer.Exit(int(not is_ready))
 
 
-@app.command(rich_help_panel=MACHINE)
 def doctor() -> None:
     """Check that everything clare needs is installed and works together, and say what to do if not."""
     from clare.cli.doctor import doctor_command
@@ -126,11 +94,10 @@ def doctor() -> None:
     raise typer.Exit(doctor_command(console))
 
 
-@app.command(rich_help_panel=MACHINE)
 def pretrain(
     out: Annotated[Path, typer.Option(help="File for the weights, ending in .safetensors.")],
-    set_: Overrides = None,
-    device: Device = "auto",
+    set_: options.Overrides = None,
+    device: options.Device = "auto",
 ) -> None:
     """Train the embedded drawing backbone on the 145 classes outside the embedded stream."""
     import torch
@@ -140,6 +107,7 @@ def pretrain(
     from clare.data.sources import DataSettings, load_dataset
     from clare.engine.ranks import resolve_device
     from clare.files import write_json, write_tensors
+    from clare.presets.load import values_of
     from clare.settings import build_settings
 
     if out.suffix != ".safetensors":
@@ -169,9 +137,8 @@ def pretrain(
     console.print(f"{out}: {result.accuracy:.1%} of the held-out drawings of its {len(dataset.classes)} classes")
 
 
-@app.command(rich_help_panel=OWN)
 def export(
-    model: Annotated[Path, typer.Argument(help="The model's folder.", show_default=False)],
+    model: options.Model,
     format_: Annotated[
         Literal["onnx", "timm"],
         typer.Option("--format", help="One ONNX file, or adapter and head with a loader for plain timm."),
@@ -182,7 +149,7 @@ def export(
     check: Annotated[
         Path | None, typer.Option(help="A folder of pictures on which the export is set against the model.")
     ] = None,
-    method: OwnMethod = None,
+    method: options.OwnMethod = None,
 ) -> None:
     """Write a model for use without clare, with a model card, after checking that it answers as the original."""
     from clare.export.export import export_model
@@ -197,9 +164,8 @@ def export(
         console.print("no real pictures were at hand; --check FOLDER checks with yours", soft_wrap=True)
 
 
-@app.command(rich_help_panel=OWN)
 def serve(
-    model: Annotated[Path, typer.Argument(help="The model's folder.", show_default=False)],
+    model: options.Model,
     host: Annotated[
         str, typer.Option(help="Address to listen at; 0.0.0.0 can be reached from other machines.")
     ] = "127.0.0.1",
@@ -207,14 +173,14 @@ def serve(
     token: Annotated[
         str | None, typer.Option(envvar="CLARE_TOKEN", help="What a client must send to change the model.")
     ] = None,
-    device: Device = "auto",
+    device: options.Device = "auto",
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Another name of this server, as a proxy passes it on.")
     ] = None,
     limit: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change a limit, such as predict_images=8.")
     ] = None,
-    method: OwnMethod = None,
+    method: options.OwnMethod = None,
 ) -> None:
     """Answer over HTTP, with a page to draw or drop images on, and learn new classes while answering."""
     try:
@@ -224,6 +190,24 @@ def serve(
             f"`clare serve` needs the package {error.name}, which is missing; run pip install 'clare[serve]'"
         ) from error
     serve_command(console, errors, model, host, port, token, device, allow_host or [], limit or [], method)
+
+
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Your own pictures": (
+        *(own.learn, own.predict, own.inspect, own.check, own.evaluate, own.undo, own.rename, own.merge, own.remove),
+        *(export, serve),
+    ),
+    "Experiments": (
+        *(experiments.train, experiments.compare, experiments.tune, presets, methods),
+        *(experiments.check_method, experiments.show, experiments.report, experiments.sweep),
+    ),
+    "The paper": (experiments.reproduce,),
+    "This machine": (data, doctor, pretrain),
+}
+"""The commands by the headings of the help, in its order."""
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 
 
 def main() -> None:

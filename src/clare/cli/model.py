@@ -65,7 +65,7 @@ def _claims_table(claims: list[list[int]]) -> Table:
 def _history_table(model: Classifier) -> Table:
     """Return the changes, oldest first."""
     headings = ("change", "what", "when", "classes")
-    table = plain_table(headings, left=headings, title="history")
+    table = plain_table(headings, title="history")
     for change in model.history:
         # An undo names what it took back.
         kind = f"undo of {change.report['undone']}" if change.kind == "undo" else change.kind

@@ -1,17 +1,11 @@
-"""What several commands say alike: the groups of the help, and the options that they share."""
+"""The options that several commands share, and how they are read."""
 
-from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from clare.errors import SettingsError
-
-OWN = "Your own pictures"
-EXPERIMENTS = "Experiments"
-PAPER = "The paper"
-MACHINE = "This machine"
 
 PICTURES = "a folder per class, CSV or Parquet, tars, a zip, a data set of Hugging Face on disk or hf:NAME"
 BACKBONE = "a name (see `clare presets`), a timm name, a weights file, or the path of a TOML file"
@@ -23,6 +17,9 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as method.sparsity=0.9; repeatable."),
 ]
+MethodName = Annotated[
+    str | None, typer.Option("--method", help="A method's name (see `clare methods`), or path/to/file.py:Class.")
+]
 Methods = Annotated[
     str, typer.Option(help="Methods, separated by commas: names (see `clare methods`) or path/to/file.py:Class.")
 ]
@@ -31,6 +28,10 @@ Jobs = Annotated[
 ]
 Seed = Annotated[
     int | None, typer.Option(help="Seed of the class order and of every draw; the preset's when left out.")
+]
+Seeds = Annotated[
+    str | None,
+    typer.Option(help="Seeds, separated by commas, for every run; the preset's or experiment's own when left out."),
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and count them.")]
 Pictures = Annotated[Path, typer.Argument(help=f"Pictures: {PICTURES}.", show_default=False)]
@@ -59,11 +60,3 @@ def names_in(methods: str) -> list[str]:
     if not names:
         raise SettingsError("--methods is empty; name at least one method, see `clare methods`")
     return names
-
-
-def values_of(overrides: list[str]) -> dict[str, Any]:
-    """Return what several KEY=VALUE say together."""
-    from clare.presets.load import parse_override
-    from clare.settings import merge
-
-    return reduce(merge, map(parse_override, overrides), {})

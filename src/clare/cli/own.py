@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clare.cli import options
 from clare.cli.console import console, first_of, leave_if, say
-from clare.cli.options import BACKBONE, Device, Model, NoWait, OwnMethod, Pictures, SkipSuspects
 from clare.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def learn(
     model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
-    pictures: Pictures,
+    pictures: options.Pictures,
     quick: Annotated[
         bool, typer.Option("--quick", help="Rows out of statistics alone, whatever the method would train: seconds.")
     ] = False,
@@ -27,7 +27,7 @@ def learn(
         Path | None, typer.Option(help="Measure again, after learning, on these pictures of any known classes.")
     ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help=f"For a new model: {BACKBONE}; the drawing model when left out.")
+        str | None, typer.Option(help=f"For a new model: {options.BACKBONE}; the drawing model when left out.")
     ] = None,
     method: Annotated[
         str | None,
@@ -47,9 +47,9 @@ def learn(
     skip_bad_images: Annotated[
         bool, typer.Option("--skip-bad-images", help="Leave out unreadable images and name them.")
     ] = False,
-    skip_suspects: SkipSuspects = False,
-    no_wait: NoWait = False,
-    device: Device = "auto",
+    skip_suspects: options.SkipSuspects = False,
+    no_wait: options.NoWait = False,
+    device: options.Device = "auto",
 ) -> None:
     """Teach a model the classes of a folder of pictures; the pictures of earlier classes are not needed."""
     from clare.classifier.labels import check_known
@@ -77,7 +77,7 @@ def learn(
 
 
 def predict(
-    model: Model,
+    model: options.Model,
     images: Annotated[
         list[str],
         typer.Argument(help="Images, folders, tables, archives or patterns; - is standard input.", show_default=False),
@@ -97,8 +97,8 @@ def predict(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each image.")] = False,
     csv: Annotated[Path | None, typer.Option(help="Write a table to this file instead.")] = None,
-    method: OwnMethod = None,
-    device: Device = "auto",
+    method: options.OwnMethod = None,
+    device: options.Device = "auto",
 ) -> None:
     """Name images with probabilities, and say which are probably none of the known classes."""
     from clare.classifier.classifier import load
@@ -109,12 +109,12 @@ def predict(
 
 
 def inspect(
-    model: Model,
+    model: options.Model,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the capacity used per task and per layer to this PNG file.")
     ] = None,
-    method: OwnMethod = None,
-    device: Device = "auto",
+    method: options.OwnMethod = None,
+    device: options.Device = "auto",
 ) -> None:
     """Show a model: classes with task and date, capacity, backbone, sizes and history."""
     from clare.cli.model import inspect_command
@@ -123,14 +123,14 @@ def inspect(
 
 
 def check(
-    pictures: Pictures,
+    pictures: options.Pictures,
     model: Annotated[Path | None, typer.Option(help="The model whose features are looked with.")] = None,
     backbone: Annotated[
-        str | None, typer.Option(help=f"Without a model: {BACKBONE}; the drawing model when left out.")
+        str | None, typer.Option(help=f"Without a model: {options.BACKBONE}; the drawing model when left out.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the page and the table.")] = Path("suspects"),
-    method: OwnMethod = None,
-    device: Device = "auto",
+    method: options.OwnMethod = None,
+    device: options.Device = "auto",
 ) -> None:
     """Look at pictures before you teach them: broken files, copies, wrong labels, outliers, odd classes."""
     from clare.cli.suspects import suspects_command
@@ -139,11 +139,11 @@ def check(
 
 
 def evaluate(
-    model: Model,
-    pictures: Pictures,
+    model: options.Model,
+    pictures: options.Pictures,
     plot: Annotated[Path, typer.Option(help="PNG file for the confusion matrix.")] = Path("confusion.png"),
-    method: OwnMethod = None,
-    device: Device = "auto",
+    method: options.OwnMethod = None,
+    device: options.Device = "auto",
 ) -> None:
     """Measure a model on pictures: accuracy per class, and the confusion matrix as a picture."""
     from clare.cli.model import evaluate_command
@@ -151,7 +151,12 @@ def evaluate(
     evaluate_command(console, model, pictures, plot, method, device)
 
 
-def undo(model: Model, no_wait: NoWait = False, method: OwnMethod = None, device: Device = "auto") -> None:
+def undo(
+    model: options.Model,
+    no_wait: options.NoWait = False,
+    method: options.OwnMethod = None,
+    device: options.Device = "auto",
+) -> None:
     """Take back the last change of a model exactly."""
     from clare.classifier.classifier import load
 
@@ -165,12 +170,12 @@ def undo(model: Model, no_wait: NoWait = False, method: OwnMethod = None, device
 
 
 def rename(
-    model: Model,
+    model: options.Model,
     old: Annotated[str, typer.Argument(help="The class's name now.", show_default=False)],
     new: Annotated[str, typer.Argument(help="The name it shall have.", show_default=False)],
-    no_wait: NoWait = False,
-    method: OwnMethod = None,
-    device: Device = "auto",
+    no_wait: options.NoWait = False,
+    method: options.OwnMethod = None,
+    device: options.Device = "auto",
 ) -> None:
     """Give a class of a model another name."""
     from clare.classifier.classifier import load
@@ -182,8 +187,8 @@ def rename(
 def merge(
     models: Annotated[list[Path], typer.Argument(help="Two or more model folders.", show_default=False)],
     out: Annotated[Path, typer.Option(help="The folder of the new model.")],
-    method: OwnMethod = None,
-    device: Device = "auto",
+    method: options.OwnMethod = None,
+    device: options.Device = "auto",
 ) -> None:
     """Make one model of several that see with the same frozen features; no picture is needed."""
     from clare.cli.model import merge_command
@@ -192,11 +197,11 @@ def merge(
 
 
 def remove(
-    model: Model,
+    model: options.Model,
     name: Annotated[str, typer.Argument(help="The class to forget.", show_default=False)],
-    no_wait: NoWait = False,
-    method: OwnMethod = None,
-    device: Device = "auto",
+    no_wait: options.NoWait = False,
+    method: options.OwnMethod = None,
+    device: options.Device = "auto",
 ) -> None:
     """Make a model forget a class; the coordinates of its task stay claimed."""
     from clare.classifier.classifier import load

@@ -7,26 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clare.errors import SettingsError
-from clare.paper.catalogue import Row, Study
-from clare.paper.extent import Extent
+from clare.paper.estimate import Extent
+from clare.paper.paper import Row, Study
 from clare.presets.load import make_experiment, overrides_for, parse_override
-from clare.presets.schema import Experiment
+from clare.presets.schema import Experiment, Job
 from clare.report.tables import Sheet, duration
 
 Place = tuple[str, str]
 """A preset as the user gave it, and the key of a row."""
 
-RunsOf = dict[Place, list["Run"]]
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of an experiment and its folder, which its settings name."""
-
-    label: str
-    preset: str
-    experiment: Experiment
-    folder: Path
+RunsOf = dict[Place, list[Job]]
 
 
 @dataclass(frozen=True)
@@ -88,9 +78,9 @@ def plan_runs(request: Request, extents: Mapping[str, Extent], chosen: Mapping[P
     return planned
 
 
-def plan_trials(request: Request, extents: Mapping[str, Extent]) -> dict[Place, dict[str, list[Run]]]:
+def plan_trials(request: Request, extents: Mapping[str, Extent]) -> dict[Place, dict[str, list[Job]]]:
     """Return the runs on validation images of every choice of the rows that have choices."""
-    trials: dict[Place, dict[str, list[Run]]] = {}
+    trials: dict[Place, dict[str, list[Job]]] = {}
     for preset in request.presets:
         for row in request.study.rows:
             for choice in row.choices:
@@ -99,12 +89,12 @@ def plan_trials(request: Request, extents: Mapping[str, Extent]) -> dict[Place, 
     return trials
 
 
-def unique(runs: Sequence[Run]) -> list[Run]:
+def unique(runs: Sequence[Job]) -> list[Job]:
     """Return each run once: rows with equal settings share one."""
     return list({run.folder: run for run in reversed(runs)}.values())[::-1]
 
 
-def _runs(request: Request, extents: Mapping[str, Extent], preset: str, row: Row, extra: Sequence[str]) -> list[Run]:
+def _runs(request: Request, extents: Mapping[str, Extent], preset: str, row: Row, extra: Sequence[str]) -> list[Job]:
     """Resolve a row's runs, one for each seed; its own settings lie over those of the user."""
     study, runs = request.study, []
     words = [*overrides_for(row.method, study.methods, request.overrides), *row.overrides, *extra]
@@ -117,7 +107,7 @@ def _runs(request: Request, extents: Mapping[str, Extent], preset: str, row: Row
     for experiment in (make_experiment(preset, row.method, words, seed) for seed in request.seeds):
         folder = f"{experiment.method_label}-{experiment.seed}-{digest(experiment)}"
         label = ", ".join([experiment.name, row.label, *remarks, f"seed {experiment.seed}"])
-        runs.append(Run(label, preset, experiment, root / experiment.name / folder))
+        runs.append(Job(label, preset, experiment, root / experiment.name / folder))
     return runs
 
 
@@ -136,10 +126,10 @@ def choose(scores: Mapping[str, Score | None]) -> str | None:
     return max(known, key=known.__getitem__) if known else None
 
 
-ScoreOf = Callable[[Run], Score | None]
+ScoreOf = Callable[[Job], Score | None]
 
 
-def score_trials(trials: Mapping[str, Sequence[Run]], score_of: ScoreOf) -> dict[str, Score | None]:
+def score_trials(trials: Mapping[str, Sequence[Job]], score_of: ScoreOf) -> dict[str, Score | None]:
     """Return the mean score of each choice over its seeds; a choice with a failed run has none."""
     scores: dict[str, Score | None] = {}
     for choice, runs in trials.items():
@@ -167,7 +157,7 @@ class Entry:
 
     place: Place
     remark: str
-    runs: Sequence[Run]
+    runs: Sequence[Job]
 
 
 def plan_sheet(request: Request, entries: Sequence[Entry], done: set[Path], seconds: Seconds) -> Sheet:
@@ -185,7 +175,7 @@ def plan_sheet(request: Request, entries: Sequence[Entry], done: set[Path], seco
     return Sheet(title, ("Row", "Preset", "Runs", "Done", "Time left"), tuple(rows))
 
 
-def _time(runs: Sequence[Run], done: set[Path], seconds: Seconds) -> str:
+def _time(runs: Sequence[Job], done: set[Path], seconds: Seconds) -> str:
     """The time that these runs still take."""
     left = [seconds.get(run.folder) for run in runs if run.folder not in done]
     known = [value for value in left if value is not None]

@@ -5,10 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from clare.metrics.summary import summarise
-from clare.paper.catalogue import BOTH, Metric, Row, Study
-from clare.paper.paper import Paper, Published, Stated, has_paper_backbone, recipe_differences, stream_in_paper
-from clare.paper.plan import Place, Run, Score
-from clare.presets.schema import Experiment
+from clare.paper.paper import (
+    BOTH,
+    Metric,
+    Paper,
+    Published,
+    Row,
+    Stated,
+    Study,
+    has_paper_backbone,
+    recipe_differences,
+    stream_in_paper,
+)
+from clare.paper.plan import Place, Score
+from clare.presets.schema import Experiment, Job
 from clare.report.groups import Spread, spread
 from clare.report.record import RunRecord
 
@@ -135,7 +145,7 @@ def make_cell(
     return Cell(row, preset, figures, seconds, tuple(records), tuple(reasons), published, choice)
 
 
-def make_setting(paper: Paper, study: Study, preset: str, runs: Sequence[Run]) -> Setting:
+def make_setting(paper: Paper, study: Study, preset: str, runs: Sequence[Job]) -> Setting:
     """Compare a preset's runs of the reference row with what the paper did."""
     experiment = runs[0].experiment
     stream = stream_in_paper(paper, experiment, study.all_at_once)

@@ -6,6 +6,7 @@ Methods are imported where one is asked for, since they bring torch: reading pre
 import tomllib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from clare.backbones.settings import EMBEDDED, BackboneSettings
 from clare.data.settings import DATASETS
 from clare.errors import SettingsError, nearest
-from clare.presets.layers import Layer, flattened, method_values
+from clare.presets.layers import COMMAND, Layer, flattened, method_values
 from clare.presets.schema import Experiment, Setup
 from clare.registry import is_file_name
 from clare.settings import Settings, build_settings, idle, merge, tables_of
@@ -36,6 +37,11 @@ MOVED = {
     "weights, or the file studies/vits14-112/vits14-112.toml of the repository with weights of your own"
 }
 """Backbones that the package once had, and where they went."""
+
+NOT_OURS = (
+    ", which is not one of the package's; correct the name, or put the settings into a file of your own that extends "
+    "the preset"
+)
 
 MOST_LEVELS = 32
 """How deep tables and arrays of a preset may lie in one another."""
@@ -92,9 +98,10 @@ def read_layers(name: str, extended_by: tuple[Path, ...] = ()) -> list[Layer]:
         label = f"{base}+{told['name']}"
         own = [replace(layer, values=_without(layer.values, "description", PER_DATASET, PER_PRESET)) for layer in over]
         layers += [*own, Layer(own[-1].origin, {"name": label})]
-        per_dataset, per_preset = (_sections(told.get(key, {}), key, label) for key in (PER_DATASET, PER_PRESET))
-        special = (_of_dataset(flattened(layers), per_dataset), _of_preset(base, per_preset, label))
-        layers += [Layer(own[-1].origin, values) for values in special]
+        data = flattened(layers).get("data")
+        dataset = str(data.get("dataset", "")) if isinstance(data, dict) else ""
+        special = ((PER_DATASET, dataset, [*DATASETS]), (PER_PRESET, base, preset_names()))
+        layers += [Layer(own[-1].origin, _special(told, label, *each)) for each in special]
     return layers
 
 
@@ -103,35 +110,18 @@ def _without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in keys}
 
 
-def _sections(tables: Any, key: str, label: str) -> dict[str, dict[str, Any]]:
-    """Return what a backbone's preset says for some data sets or presets alone."""
+def _special(told: dict[str, Any], label: str, key: str, name: str, known: list[str]) -> dict[str, Any]:
+    """Return what a backbone's preset says for one data set, or for one preset, alone."""
+    tables = told.get(key, {})
     if not isinstance(tables, dict) or not all(isinstance(own, dict) for own in tables.values()):
         raise SettingsError(
             f"the section '{key}' of {label} is no table of tables; write it as [{key}.NAME.methods.METHOD]"
         )
-    return tables
-
-
-def _of_dataset(values: dict[str, Any], tables: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return what is said for the data set of a preset alone."""
-    for name in sorted(tables.keys() - set(DATASETS)):
-        raise SettingsError(
-            f"{values['name']} has settings for the data set '{name}'{nearest(name, DATASETS)}; known: "
-            f"{', '.join(DATASETS)}"
-        )
-    data = values.get("data", {})
-    return tables.get(data.get("dataset", ""), {}) if isinstance(data, dict) else {}
-
-
-def _of_preset(base: str, tables: dict[str, dict[str, Any]], label: str) -> dict[str, Any]:
-    """Return what is said for one preset alone."""
-    known = preset_names()
-    for name in sorted(tables.keys() - {base, *known}):
-        raise SettingsError(
-            f"{label} has settings for the preset '{name}'{nearest(name, known)}, which is not one of the package's; "
-            "correct the name, or put the settings into a file of your own that extends the preset"
-        )
-    return tables.get(base, {})
+    for other in sorted(tables.keys() - {name, *known}):
+        what, remedy = ("data set", f"; known: {', '.join(known)}") if key == PER_DATASET else ("preset", NOT_OURS)
+        raise SettingsError(f"{label} has settings for the {what} '{other}'{nearest(other, known)}{remedy}")
+    own: dict[str, Any] = tables.get(name, {})
+    return own
 
 
 def find_backbone(name: str | None) -> BackboneSettings:
@@ -227,6 +217,11 @@ def parse_override(text: str) -> dict[str, Any]:
     return dict(value)
 
 
+def values_of(overrides: Iterable[str]) -> dict[str, Any]:
+    """Return what several KEY=VALUE say together, the last word on a setting counting."""
+    return reduce(merge, map(parse_override, overrides), {})
+
+
 def make_experiment(
     preset: str, method: str | None = None, overrides: Iterable[str] = (), seed: int | None = None
 ) -> Experiment:
@@ -243,7 +238,7 @@ def make_experiment(
     tables = [Layer(layer.origin, layer.section("methods")) for layer in layers]
     _check_methods(flattened(shared), flattened(tables), kind)
     asked = _asked(overrides, settings_type.model_fields)
-    command = Layer("command line", asked if seed is None else {**asked, "seed": seed})
+    command = Layer(COMMAND, asked if seed is None else {**asked, "seed": seed})
     own = [Layer(layer.origin, layer.section(name)) for layer in tables]
     told = method_values(settings_type, shared, [*own, Layer(command.origin, command.section("method"))])
     settings = build_settings(settings_type, told, "method")
@@ -268,7 +263,7 @@ def check_acting(experiments: Sequence[Experiment]) -> None:
             raise SettingsError(f"--set {override} cannot be used: {why[0]}; leave it out, or set that too")
 
 
-def make_setup(preset: str, overrides: Iterable[str] = ()) -> Setup:
+def make_setup(preset: str, overrides: Sequence[str] = ()) -> Setup:
     """Resolve all of a preset but its method, whose settings are passed over."""
     values = merge(read_preset(preset), _asked(overrides, ()))
     return build_settings(Setup, _without(values, *OF_METHODS), "")
@@ -312,12 +307,14 @@ def _settings_in(kind: type[Settings]) -> Iterator[str]:
         yield from (f"{key}.{name}" for table in tables_of(field).values() for name in table.model_fields)
 
 
-def _asked(overrides: Iterable[str], fields: Container[str]) -> dict[str, Any]:
-    """Return what overrides ask for, the last word on a setting counting."""
-    return flattened(Layer("command line", _checked(parse_override(text), fields)) for text in overrides)
+def _asked(overrides: Sequence[str], fields: Container[str]) -> dict[str, Any]:
+    """Return what overrides ask for; one outside the sections that a user may change is refused."""
+    for values in map(parse_override, overrides):
+        _check(values, fields)
+    return values_of(overrides)
 
 
-def _checked(values: dict[str, Any], fields: Container[str]) -> dict[str, Any]:
+def _check(values: dict[str, Any], fields: Container[str]) -> None:
     """Refuse an override outside the sections that a user may change."""
     key = next(iter(values))
     if key not in (*SECTIONS, "seed"):
@@ -327,4 +324,3 @@ def _checked(values: dict[str, Any], fields: Container[str]) -> dict[str, Any]:
         raise SettingsError(f"--set got a value for all of '{key}'; name one of its settings, such as {key}.NAME=VALUE")
     if key == "method" and "name" in values["method"]:
         raise SettingsError("the method is chosen with --method NAME, not with --set method.name")
-    return values

@@ -1,5 +1,8 @@
 """An experiment as settings: everything a run depends on, besides the data itself."""
 
+import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -62,6 +65,34 @@ class Experiment(Setup):
 
         values = {key: value for key, value in self.method.items() if key != "name"}
         return build_settings(METHODS.get(self.method_name).settings_type, values, "method")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is to be made, and how the user would ask for it alone."""
+
+    label: str
+    preset: str
+    experiment: Experiment
+    folder: Path
+
+    @property
+    def command(self) -> list[str]:
+        """The command line of this run in a process of its own."""
+        experiment = self.experiment
+        words = ["train", self.preset, "--one-of-many", "--method", experiment.method_name]
+        words += ["--seed", str(experiment.seed)]
+        words += [word for override in experiment.overrides for word in ("--set", override)]
+        return [sys.executable, "-m", "clare", *words, "--out", str(self.folder)]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run has come to its end; a folder with another run is refused."""
+        from clare.engine.folder import RunFolder
+
+        run = RunFolder(self.folder, writes=False)
+        run.inspect(self.experiment.model_dump(mode="json"))
+        return run.has_ended
 
 
 def completed(saved: dict[str, Any]) -> dict[str, Any]:

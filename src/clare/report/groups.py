@@ -16,7 +16,7 @@ from clare.identity import identity
 from clare.metrics.bootstrap import STATISTICS, Interval, Pair, Statistic, paired_intervals
 from clare.metrics.summary import summarise
 from clare.report.record import RunRecord
-from clare.report.tables import amount
+from clare.report.tables import kept
 
 DEFAULT_REFERENCE = "clare"
 OTHER_STREAM, OTHER_BACKBONE, TOLD = "different stream", "different backbone", "told the task"
@@ -92,21 +92,14 @@ class Group:
     def costs(self) -> dict[str, int | None]:
         """The most numbers that a phase trained, what is kept after the last task, and passes to classify an image."""
         run = self.counted[0]
-        last = run.tasks[-1] if run.tasks else None
-        return {
-            "num_trained": run.num_trained,
-            "num_stored": last.num_stored if last else None,
-            "passes_per_image": last.passes_per_image if last else None,
-            "num_pictures": last.num_pictures if last else None,
-            "picture_bytes": last.picture_bytes if last else None,
-        }
+        names = ("num_stored", "passes_per_image", "num_pictures", "picture_bytes")
+        last = {name: getattr(run.tasks[-1], name) if run.tasks else None for name in names}
+        return {"num_trained": run.num_trained, **last}
 
     @property
     def kept(self) -> str:
         """What it keeps of training pictures, in words, and nothing where it keeps none."""
-        costs = self.costs
-        number, size = costs["num_pictures"], costs["picture_bytes"]
-        return f"keeps {number:,} pictures, {amount(size)}" if number else ""
+        return kept(self.counted[0])
 
     @property
     def peak_memory(self) -> int | None:
@@ -215,13 +208,12 @@ def rank(runs: Sequence[RunRecord]) -> dict[str, list[Standing]]:
     return dict(sorted(ranking.items(), key=lambda item: not any(each.is_reference for each in item[1])))
 
 
-def intervals_of(pairs: Sequence[tuple[RunRecord, RunRecord]], names: Sequence[Statistic]) -> dict[Statistic, Interval]:
+def intervals_of(pairs: Sequence[Pair], names: Sequence[Statistic]) -> dict[Statistic, Interval]:
     """How far the first of each pair of runs is ahead of the second, a mean over pairs; the same pairs, the same draws.
 
     Each interval has draws of its own, so that it does not depend on which other runs are reported.
     """
-    paired = [Pair(run.evaluations, other.evaluations, run.start.classes) for run, other in pairs]
-    return paired_intervals(paired, names, random=np.random.RandomState(0))
+    return paired_intervals(pairs, names, random=np.random.RandomState(0))
 
 
 def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[Statistic]) -> Standing:
@@ -247,7 +239,8 @@ def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[S
     if not pairs:
         return Standing(group, {}, "unfinished", is_bound, rivals[0])
     try:
-        return Standing(group, intervals_of(pairs, names), "", is_bound, rivals[0])
+        answers = [Pair(run.evaluations, each.evaluations, run.start.classes) for run, each in pairs]
+        return Standing(group, intervals_of(answers, names), "", is_bound, rivals[0])
     except RunError:
         return Standing(group, {}, "no shared predictions", is_bound, rivals[0])
 

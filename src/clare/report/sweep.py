@@ -12,14 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from clare.files import write_json, write_text
+from clare.identity import text_of
 from clare.metrics.bootstrap import STATISTICS
 from clare.metrics.summary import summarise
 from clare.report.charts import Chart, Curve
 from clare.report.groups import Group, Spread
-from clare.report.plots import chart_figure
-from clare.report.standings import ACCURACIES, NAMES, Failure, spread_percent, to_page
-from clare.report.styles import COLOURS, DASHES, NUM_MARKERS, Style
-from clare.report.summary import rounded
+from clare.report.plots import COLOURS, DASHES, MARKERS, Style, chart_figure
+from clare.report.standings import ACCURACIES, NAMES, Failure, rounded, spread_percent, to_page
 from clare.report.tables import NONE, Sheet, is_number, to_csv
 from clare.report.write import write_figure
 
@@ -69,7 +68,7 @@ def sweep_sheet(sweep: Sweep) -> Sheet:
     header = (*(["Method"] if has_methods else []), *columns, "Seeds", *NAMES.values())
     rows = []
     for row in sweep.ranked:
-        values = [_shown(row.values[key]) if key in row.values else NONE for key in sweep.swept]
+        values = [text_of(row.values[key]) if key in row.values else NONE for key in sweep.swept]
         num_runs = len(row.runs)
         seeds = str(num_runs) if num_runs == row.num_wanted else f"{num_runs} of {row.num_wanted}"
         figures = [spread_percent(row.figures[name]) for name in STATISTICS] if row.runs else ["failed", NONE, NONE]
@@ -105,7 +104,7 @@ def sweep_figure(sweep: Sweep) -> Figure | None:
         if row.runs:
             # A line is named by what its rows have in common: their method, where there are several, and other values.
             others = [key for key in sweep.swept if key != across and key in row.values]
-            words = [f"{short_key(key)} {_shown(row.values[key])}" for key in others]
+            words = [f"{short_key(key)} {text_of(row.values[key])}" for key in others]
             label = ", ".join([row.label, *words] if len(sweep.methods) > 1 or not words else words)
             lines.setdefault(label, []).append(row)
     if not 1 <= len(lines) <= MAX_LINES or all(across not in row.values for rows in lines.values() for row in rows):
@@ -115,7 +114,7 @@ def sweep_figure(sweep: Sweep) -> Figure | None:
     chart = Chart("sweep", "", "", short_key(across), "final accuracy (%)", "percent", curves)
     # Lines are told apart by colour and marker, and those beyond the colours by their dashes too.
     turns = [(index, *divmod(index, len(COLOURS))) for index in range(len(curves))]
-    styles = [Style(colour, index % NUM_MARKERS, turn % len(DASHES), False) for index, turn, colour in turns]
+    styles = [Style(colour, index % len(MARKERS), turn % len(DASHES), False) for index, turn, colour in turns]
     figure = chart_figure(chart, {curve.label: style for curve, style in zip(curves, styles, strict=True)})
     axes = figure.axes[0]
     # The values that were tried stand below the axis, which is logarithmic where they lie far apart.
@@ -157,7 +156,7 @@ def _as_json(row: SweepRow) -> dict[str, Any]:
 
 def _line(sweep: Sweep, row: SweepRow) -> dict[str, Any]:
     """One setting of the CSV file, figures as fractions."""
-    values = {key: _shown(row.values[key]) if key in row.values else "" for key in sweep.swept}
+    values = {key: text_of(row.values[key]) if key in row.values else "" for key in sweep.swept}
     figures = {f"{name}_{part}": value for name in STATISTICS for part, value in _pair(row.figures[name]).items()}
     return {"method": row.label, **values, "num_seeds": len(row.runs), **figures}
 
@@ -170,11 +169,6 @@ def _pair(figure: Spread) -> dict[str, float | None]:
 def _plain(values: Mapping[str, Any]) -> Any:
     """Values as JSON has them."""
     return json.loads(json.dumps(dict(values), default=str))
-
-
-def _shown(value: Any) -> str:
-    """A value as people write it."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def short_key(key: str) -> str:

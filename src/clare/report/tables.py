@@ -74,18 +74,19 @@ def state(run: RunRecord) -> str:
     return "" if run.finished else f"{len(run.tasks)} of {len(run.start.task_sizes)} tasks"
 
 
+def kept(run: RunRecord) -> str:
+    """What a run keeps of training pictures, in words, and nothing where it keeps none."""
+    last = run.tasks[-1] if run.tasks else None
+    return f"keeps {last.num_pictures:,} pictures, {amount(last.picture_bytes)}" if last and last.num_pictures else ""
+
+
 def task_sheet(run: RunRecord) -> Sheet:
     """What was measured after each task of a run."""
     rows = []
     for task, num_classes in zip(run.tasks, run.num_classes_seen, strict=True):
         shares = map(percent, (task.seen, task.new, task.first, task.given, task.task_right, task.capacity_used))
         rows.append((str(task.task + 1), str(num_classes), *shares, duration(task.seconds)))
-    remark = state(run)
-    last = run.tasks[-1] if run.tasks else None
-    if last is not None and last.num_pictures:
-        remark = ", ".join(
-            filter(None, [remark, f"keeps {last.num_pictures:,} pictures, {amount(last.picture_bytes)}"])
-        )
+    remark = ", ".join(filter(None, [state(run), kept(run)]))
     title = f"{run.method} ({remark}), in percent" if remark else f"{run.method}, in percent"
     header = ("Task", "Classes", "Seen", "New", "First", "Given", "Task right", "Adapter used", "Time")
     return Sheet(title, header, tuple(rows))

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 import traceback
 from collections import Counter, deque
@@ -16,12 +15,11 @@ import torch
 from rich.console import Console
 
 from clare.engine.context import Silence
-from clare.engine.folder import RunFolder
 from clare.engine.ranks import is_first_rank
 from clare.engine.run import run_experiment
 from clare.errors import ClareError, SettingsError
 from clare.locks import take
-from clare.presets.schema import Experiment
+from clare.presets.schema import Experiment, Job
 from clare.report.standings import Failure
 from clare.runner.loggers import open_loggers, together
 from clare.runner.progress import Board, ProgressBars, progress_of
@@ -29,32 +27,6 @@ from clare.runner.progress import Board, ProgressBars, progress_of
 LOG = "log.txt"
 HELD = "waiting for a process that an earlier command left at it"
 SECONDS_BETWEEN_LOOKS = 0.1
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run that is to be made, and how the user would ask for it alone."""
-
-    label: str
-    preset: str
-    experiment: Experiment
-    folder: Path
-
-    @property
-    def command(self) -> list[str]:
-        """The command line of this run in a process of its own."""
-        experiment = self.experiment
-        words = ["train", self.preset, "--one-of-many", "--method", experiment.method_name]
-        words += ["--seed", str(experiment.seed)]
-        words += [word for override in experiment.overrides for word in ("--set", override)]
-        return [sys.executable, "-m", "clare", *words, "--out", str(self.folder)]
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the run has come to its end; a folder with another run is refused."""
-        run = RunFolder(self.folder, writes=False)
-        run.inspect(self.experiment.model_dump(mode="json"))
-        return run.has_ended
 
 
 Reasons = dict[str, str]

@@ -11,7 +11,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as RichTimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -40,6 +40,11 @@ def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
     finally:
         has_ended.set()
         thread.join()
+
+
+def bars_on(console: Console, *columns: ProgressColumn) -> Progress:
+    """Return bars of these columns, which leave nothing behind and are not drawn where there is no terminal."""
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 class Drawn(ExitStack):
@@ -116,17 +121,10 @@ class ProgressBars(Drawn, Silence):
     def __init__(self, console: Console, title: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.position = Position(title)
-        self.bars = Progress(
-            TextColumn("[bold]{task.fields[level]:<7}"),
-            TextColumn("{task.description:<28}"),
-            BarColumn(bar_width=32),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(lambda: self.position.seconds_left(self.clock())),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
+        names = (TextColumn("[bold]{task.fields[level]:<7}"), TextColumn("{task.description:<28}"))
+        left = TimeRemainingColumn(lambda: self.position.seconds_left(self.clock()))
+        counts = (BarColumn(bar_width=32), MofNCompleteColumn(), TimeElapsedColumn(), left)
+        self.bars = bars_on(console, *names, *counts)
         super().__init__(console, self.bars, lambda: self.position.line(self.clock()))
         self.levels = {
             level: self.bars.add_task(title if level == "stream" else "", total=None, level=level)

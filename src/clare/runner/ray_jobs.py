@@ -20,8 +20,8 @@ from clare.errors import SettingsError
 from clare.files import write_text
 from clare.locks import take
 from clare.methods import METHODS
-from clare.presets.schema import Experiment
-from clare.runner.jobs import SECONDS_BETWEEN_LOOKS, Job, Reasons, attempt, open_log
+from clare.presets.schema import Experiment, Job
+from clare.runner.jobs import SECONDS_BETWEEN_LOOKS, Reasons, attempt, open_log
 from clare.runner.progress import Board, progress_of
 
 SECONDS_TO_CONNECT = 5.0

@@ -10,36 +10,18 @@ from rich.console import Console
 from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.metrics.summary import summarise
-from clare.paper import efficiency, figure1
-from clare.paper.catalogue import find_study
-from clare.paper.estimate import Estimator
-from clare.paper.extent import Extent, count_all
-from clare.paper.latency import measure_latencies
-from clare.paper.paper import Published, read_paper
-from clare.paper.plan import (
-    AFTER,
-    Entry,
-    Place,
-    Request,
-    Run,
-    RunsOf,
-    Score,
-    choose,
-    make_request,
-    plan_runs,
-    plan_sheet,
-    plan_trials,
-    plan_words,
-    score_trials,
-    unique,
-)
+from clare.paper import efficiency, figure1, plan
+from clare.paper.estimate import Estimator, Extent, count_all
+from clare.paper.paper import Published, find_study, read_paper
+from clare.paper.plan import Entry, Place, Request, RunsOf, Score
 from clare.paper.results import Choice, Results, make_cell, make_setting
 from clare.paper.tables import conditions, failures, sheets, write_results
 from clare.presets.load import with_backbone
+from clare.presets.schema import Job
 from clare.report.record import read_run
 from clare.report.tables import Sheet, to_markdown, to_rich
 from clare.runner.compare import parse_seeds
-from clare.runner.jobs import Job, check_processes, run_jobs
+from clare.runner.jobs import check_processes, run_jobs
 
 Reasons = Mapping[Path, str]
 """Why runs failed, by their folders."""
@@ -49,14 +31,14 @@ def reproduce_command(console: Console, request: Request, num_processes: int, on
     """Plan, run and write an experiment, and return what failed."""
     bases = {preset: request.base(preset) for preset in request.presets}
     extents, remarks = count_all(bases, expects=only_plan)
-    trials = plan_trials(request, extents)
+    trials = plan.plan_trials(request, extents)
     show_plan(console, request, extents, trials, num_processes, Estimator(needs_weights=not only_plan))
     if only_plan:
         for remark in remarks:
             console.print(remark, soft_wrap=True, highlight=False)
         return []
     choices, reasons = run_trials(console, trials, num_processes)
-    planned = plan_runs(request, extents, {place: choice.chosen for place, choice in choices.items()})
+    planned = plan.plan_runs(request, extents, {place: choice.chosen for place, choice in choices.items()})
     reasons |= run_all(console, [run for runs in planned.values() for run in runs], num_processes)
     if not is_first_rank():
         return []
@@ -97,43 +79,43 @@ def request_of(
     if presets and not given:
         raise SettingsError(f"--preset got '{presets[0]}', which names no preset; leave it out for the paper's own")
     layered = [with_backbone(name, backbone) for name in given or study.presets]
-    return make_request(study, layered, parse_seeds(seeds, None), overrides, out)
+    return plan.make_request(study, layered, parse_seeds(seeds, None), overrides, out)
 
 
 def show_plan(
     console: Console,
     request: Request,
     extents: Mapping[str, Extent],
-    trials: Mapping[Place, Mapping[str, Sequence[Run]]],
+    trials: Mapping[Place, Mapping[str, Sequence[Job]]],
     num_processes: int,
     estimator: Estimator,
 ) -> None:
     """Say which runs there are, which are done, and how long the others will take on this device."""
     # What is chosen is known once all trials are done.
     settled = {
-        place: choose(score_trials(by_choice, score_of))
-        if all(as_job(run).is_done for runs in by_choice.values() for run in runs)
+        place: plan.choose(plan.score_trials(by_choice, score_of))
+        if all(run.is_done for runs in by_choice.values() for run in runs)
         else None
         for place, by_choice in trials.items()
     }
     # A run whose settings are yet to be chosen is planned with the first of the choices.
     guesses = {place: settled[place] or next(iter(by_choice)) for place, by_choice in trials.items()}
-    planned = plan_runs(request, extents, guesses)
+    planned = plan.plan_runs(request, extents, guesses)
     entries = [
         Entry(place, "to choose", [run for runs in by_choice.values() for run in runs])
         for place, by_choice in trials.items()
     ]
-    entries += [Entry(place, "" if settled.get(place, "") is not None else AFTER, planned[place]) for place in planned]
-    done = {run.folder for entry in entries for run in entry.runs if as_job(run).is_done and entry.remark != AFTER}
+    entries += [Entry(place, plan.AFTER if settled.get(place, "") is None else "", planned[place]) for place in planned]
+    done = {run.folder for entry in entries for run in entry.runs if run.is_done and entry.remark != plan.AFTER}
     if not is_first_rank():
         return
     with console.status("measuring a few steps of each method on this device"):
         seconds = _estimates(entries, extents, done, estimator)
-    console.print(to_rich(plan_sheet(request, entries, done, seconds)))
-    console.print(plan_words(entries, done, seconds, num_processes), soft_wrap=True, highlight=False)
+    console.print(to_rich(plan.plan_sheet(request, entries, done, seconds)))
+    console.print(plan.plan_words(entries, done, seconds, num_processes), soft_wrap=True, highlight=False)
 
 
-def score_of(run: Run) -> Score:
+def score_of(run: Job) -> Score:
     """Return what a finished run reached on validation images."""
     figures = summarise(read_run(run.folder))
     return figures["final_accuracy"] or 0.0, figures["average_accuracy"] or 0.0
@@ -143,7 +125,7 @@ def _estimates(
     entries: Sequence[Entry], extents: Mapping[str, Extent], done: set[Path], estimator: Estimator
 ) -> dict[Path, float | None]:
     """Estimate every run that is not done: as long as a finished one of its method and preset took, or by measuring."""
-    runs = unique([run for entry in entries for run in entry.runs])
+    runs = plan.unique([run for entry in entries for run in entry.runs])
     finished = [run for run in runs if run.folder in done]
     known = {(run.preset, run.experiment.method_name): summarise(read_run(run.folder))["seconds"] for run in finished}
     seconds: dict[Path, float | None] = {}
@@ -155,28 +137,23 @@ def _estimates(
     return seconds
 
 
-def as_job(run: Run) -> Job:
-    """Return a run as the machinery of commands knows it."""
-    return Job(run.label, run.preset, run.experiment, run.folder)
-
-
-def run_all(console: Console, runs: Sequence[Run], num_processes: int) -> dict[Path, str]:
+def run_all(console: Console, runs: Sequence[Job], num_processes: int) -> dict[Path, str]:
     """Make all runs that are not done, each once, and return why some failed."""
-    jobs = [as_job(run) for run in unique(runs)]
+    jobs = plan.unique(runs)
     reasons = run_jobs(console, jobs, num_processes)
     return {job.folder: reasons[job.label] for job in jobs if job.label in reasons}
 
 
 def run_trials(
-    console: Console, trials: Mapping[Place, Mapping[str, Sequence[Run]]], num_processes: int
+    console: Console, trials: Mapping[Place, Mapping[str, Sequence[Job]]], num_processes: int
 ) -> tuple[dict[Place, Choice], dict[Path, str]]:
     """Make the runs on validation images, and choose for each row what was best there."""
     runs = [run for by_choice in trials.values() for same in by_choice.values() for run in same]
     reasons = run_all(console, runs, num_processes) if runs else {}
     choices: dict[Place, Choice] = {}
     for place, by_choice in trials.items():
-        scores = score_trials(by_choice, lambda run: None if run.folder in reasons else score_of(run))
-        choices[place] = Choice(choose(scores), scores)
+        scores = plan.score_trials(by_choice, lambda run: None if run.folder in reasons else score_of(run))
+        choices[place] = Choice(plan.choose(scores), scores)
     return choices, reasons
 
 
@@ -212,5 +189,5 @@ def _extras(console: Console, results: Results) -> tuple[list[Sheet], dict[str, 
         if cells and cells[0].row.key == results.study.reference:
             models = {cell.row.label: cell.records[0].folder / "model" for cell in cells}
             with console.status("measuring latencies"):
-                latencies[setting.preset] = measure_latencies(setting.experiment, models)
+                latencies[setting.preset] = efficiency.measure_latencies(setting.experiment, models)
     return efficiency.efficiency_sheets(results, latencies), efficiency.as_values(latencies)

@@ -18,12 +18,12 @@ from clare.errors import SettingsError
 from clare.methods import METHODS
 from clare.metrics.summary import summarise
 from clare.presets.load import check_acting, make_experiment, overrides_for, parse_override
-from clare.presets.schema import Experiment
+from clare.presets.schema import Experiment, Job
 from clare.report.record import read_run
 from clare.report.standings import Failure
 from clare.report.sweep import Sweep, SweepRow, short_key, sweep_sheet, write_sweep
 from clare.report.tables import percent, to_rich
-from clare.runner.jobs import Job, check_processes, failures_of, num_processes_for, run_jobs
+from clare.runner.jobs import check_processes, failures_of, num_processes_for, run_jobs
 from clare.runner.ray_jobs import run_ray_jobs
 
 MAX_RUNS = 10_000
@@ -56,7 +56,7 @@ class Point:
     @property
     def label(self) -> str:
         """The method and its values, fit for the name of a folder."""
-        exact = "-".join([self.method, *(f"{short_key(key)}={text_of(value)}" for key, value in self.values.items())])
+        exact = "-".join([self.method, *(f"{short_key(key)}={compact(value)}" for key, value in self.values.items())])
         name = re.sub(r"[^A-Za-z0-9._=+-]+", "_", exact)
         if name == exact and len(name) <= MAX_NAME_LENGTH:
             return name
@@ -64,8 +64,8 @@ class Point:
         return f"{name[:MAX_NAME_LENGTH]}-{hashlib.sha256(exact.encode()).hexdigest()[:8]}"
 
 
-def text_of(value: Any) -> str:
-    """Return a value as people write it."""
+def compact(value: Any) -> str:
+    """Return a value as folders are named by it: as people write it, without spaces between its parts."""
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
 
 
@@ -166,8 +166,8 @@ def _refuse_hopeless_values(points: Sequence[Point], axes: Sequence[Axis]) -> No
     """Stop before any time is spent on a grid with a value that is wrong wherever it stands."""
     refusals_of(points)
     for axis in axes:
-        for value in map(text_of, axis.values):
-            using = [point for point in points if axis.key in point.values and text_of(point.values[axis.key]) == value]
+        for value in map(compact, axis.values):
+            using = [point for point in points if axis.key in point.values and compact(point.values[axis.key]) == value]
             refusals = [point.refusal for point in using if point.refusal]
             if refusals and len(refusals) == len(using):
                 raise refusals[0]
@@ -179,7 +179,7 @@ def _refuse_repetitions(points: Sequence[Point]) -> None:
     for point in points:
         if not point.experiments:
             continue
-        label = " ".join([point.method, *(f"{key}={text_of(value)}" for key, value in point.values.items())])
+        label = " ".join([point.method, *(f"{key}={compact(value)}" for key, value in point.values.items())])
         other = seen.setdefault(json.dumps(point.experiments[0].identity(), sort_keys=True), label)
         if other is not label:
             same = "is listed twice" if other == label else f"is the same as '{other}'"

@@ -5,10 +5,10 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -21,12 +21,12 @@ from clare.methods import METHODS
 from clare.methods.base import Method
 from clare.methods.protocols import FACTORS, Tunable
 from clare.metrics.summary import summarise
+from clare.presets.layers import table_lines
 from clare.presets.load import layers_of, make_experiment, parse_override
-from clare.presets.schema import Experiment
-from clare.presets.write import table_lines
+from clare.presets.schema import Experiment, Job
 from clare.report.record import RunRecord, read_run
 from clare.report.tables import Sheet, is_number, percent, to_rich
-from clare.runner.jobs import Job, check_processes, run_jobs
+from clare.runner.jobs import check_processes, run_jobs
 from clare.seeds import derive_seed
 
 FIRST_ROUND, ROUND = 3, 2
@@ -38,11 +38,14 @@ Score = tuple[float, float]
 """What the best trial has most of."""
 
 
-class Trial(NamedTuple):
-    """Some settings of a method, under dotted keys, and the experiment that they make."""
+@dataclass(frozen=True)
+class Trial:
+    """Some settings of a method, under dotted keys, and their experiment; once made, its run or why it failed."""
 
     settings: dict[str, Any]
     experiment: Experiment
+    run: RunRecord | None = None
+    error: str | None = None
 
     @property
     def point(self) -> Point:
@@ -54,6 +57,25 @@ class Trial(NamedTuple):
         """The method and its settings, fit for the name of a folder."""
         words = [f"{key}={value}" for key, value in self.settings.items()]
         return "-".join([self.experiment.method_label, *words]).replace("/", "_")
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """What it reached on the validation images."""
+        return {} if self.run is None else dict(summarise(self.run))
+
+    @property
+    def score(self) -> Score:
+        """What the best trial has most of."""
+        final, average = (self.figures.get(name) for name in ("final_accuracy", "average_accuracy"))
+        return (-math.inf, -math.inf) if final is None or average is None else (final, average)
+
+    def as_json(self) -> dict[str, Any]:
+        """Settings and scores."""
+        entry = {"method": self.experiment.method_name, "settings": self.settings}
+        if self.error:
+            return {**entry, "error": self.error}
+        scores = {name: self.figures[name] for name in ("average_accuracy", "final_accuracy")}
+        return {**entry, **scores, "seconds": round(self.figures["seconds"], 1)}
 
 
 @dataclass(frozen=True)
@@ -152,35 +174,6 @@ def _value_at(kind: type[Method], experiment: Experiment, key: str) -> Any:
         ) from None
 
 
-@dataclass(frozen=True)
-class Result:
-    """A trial with its run, once it came to its end, or why it failed."""
-
-    method: str
-    trial: Trial
-    run: RunRecord | None
-    error: str | None
-
-    @cached_property
-    def figures(self) -> dict[str, Any]:
-        """What it reached on the validation images."""
-        return {} if self.run is None else dict(summarise(self.run))
-
-    @property
-    def score(self) -> Score:
-        """What the best trial has most of."""
-        final, average = (self.figures.get(name) for name in ("final_accuracy", "average_accuracy"))
-        return (-math.inf, -math.inf) if final is None or average is None else (final, average)
-
-    def as_json(self) -> dict[str, Any]:
-        """Settings and scores."""
-        entry = {"method": self.method, "settings": self.trial.settings}
-        if self.error:
-            return {**entry, "error": self.error}
-        scores = {name: self.figures[name] for name in ("average_accuracy", "final_accuracy")}
-        return {**entry, **scores, "seconds": round(self.figures["seconds"], 1)}
-
-
 def tune_command(
     console: Console,
     preset: str,
@@ -204,32 +197,32 @@ def tune_command(
     if not is_first_rank():
         return []
     best = {
-        method: max(found, key=lambda result: result.score)
+        method: max(found, key=lambda trial: trial.score)
         for method, found in results.items()
-        if any(result.error is None for result in found)
+        if any(trial.error is None for trial in found)
     }
     for method, found in results.items():
         if len(found) < num_trials:
             console.print(f"{method}: {len(found)} of {num_trials} trials, there is no more to try", highlight=False)
         console.print(to_rich(_sheet(method, found, best.get(method))))
-        for key, value in best[method].trial.settings.items() if method in best else ():
-            edge = edge_of(value, [result.trial.settings[key] for result in found])
+        for key, value in best[method].settings.items() if method in best else ():
+            edge = edge_of(value, [trial.settings[key] for trial in found])
             if edge:
                 said = f"the best {key}, {value}, is the {edge}; more --trials may find a better one beyond it"
                 console.print(f"{method}: {said}", soft_wrap=True, highlight=False)
-    chosen = {method: result.trial.settings for method, result in best.items()}
-    environments = [result.run.environment for result in best.values() if result.run is not None]
+    chosen = {method: trial.settings for method, trial in best.items()}
+    environments = [trial.run.environment for trial in best.values() if trial.run is not None]
     write_json(
         root / "tune.json",
         {
             "preset": preset,
-            "seed": results[methods[0]][0].trial.experiment.seed,
+            "seed": results[methods[0]][0].experiment.seed,
             "evaluate_on": "validation",
             "chosen_by": "final_accuracy",
             "overrides": overrides,
             "num_tasks": num_tasks,
             "environment": dict(environments[0]) if environments else None,
-            "trials": [result.as_json() for found in results.values() for result in found],
+            "trials": [trial.as_json() for found in results.values() for trial in found],
             "chosen": chosen,
         },
     )
@@ -242,20 +235,20 @@ def tune_command(
 
 def _search(
     console: Console, preset: str, grids: Mapping[str, Grid], num_trials: int, root: Path, num_processes: int
-) -> dict[str, list[Result]]:
+) -> dict[str, list[Trial]]:
     """Make the trials of all methods round by round, each round about the best of those before."""
-    results: dict[str, list[Result]] = {method: [] for method in grids}
+    made: dict[str, list[Trial]] = {method: [] for method in grids}
     for size in round_sizes(num_trials):
         trials: list[tuple[str, Trial]] = []
         for method, grid in grids.items():
-            scores = {result.trial.point: result.score for result in results[method]}
+            scores = {trial.point: trial.score for trial in made[method]}
             trials += [(method, trial) for trial in next_trials(grid, scores, size)]
         jobs = [Job(trial.label, preset, trial.experiment, root / "trials" / trial.label) for _, trial in trials]
         reasons = run_jobs(console, jobs, num_processes)
         for (method, trial), job in zip(trials, jobs, strict=True):
             error = reasons.get(job.label)
-            results[method].append(Result(method, trial, None if error else read_run(job.folder), error))
-    return results
+            made[method].append(replace(trial, run=None if error else read_run(job.folder), error=error))
+    return made
 
 
 def validation_overrides(preset: str, method: str, overrides: Sequence[str], num_tasks: int | None) -> list[str]:
@@ -287,18 +280,18 @@ def num_classes_of(stream: StreamSettings, num_tasks: int) -> int:
     return min(num_classes, stream.num_classes)
 
 
-def _sheet(method: str, results: Sequence[Result], best: Result | None) -> Sheet:
+def _sheet(method: str, trials: Sequence[Trial], best: Trial | None) -> Sheet:
     """The trials of one method, the best first."""
-    ranked = sorted(results, key=lambda result: result.score, reverse=True)
+    ranked = sorted(trials, key=lambda trial: trial.score, reverse=True)
     rows = tuple(
         (
-            ", ".join(f"{key} {value}" for key, value in result.trial.settings.items()) or "nothing to tune",
-            percent(result.figures.get("average_accuracy")),
-            "failed" if result.error else percent(result.figures["final_accuracy"]),
+            ", ".join(f"{key} {value}" for key, value in trial.settings.items()) or "nothing to tune",
+            percent(trial.figures.get("average_accuracy")),
+            "failed" if trial.error else percent(trial.figures["final_accuracy"]),
         )
-        for result in ranked
+        for trial in ranked
     )
-    marked = frozenset(index for index, result in enumerate(ranked) if result is best)
+    marked = frozenset(index for index, trial in enumerate(ranked) if trial is best)
     return Sheet(f"{method}: trials on validation images, in percent", ("Settings", "Average", "Final"), rows, marked)
 
 

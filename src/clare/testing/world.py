@@ -24,9 +24,9 @@ from clare.files import write_tensors, write_text
 from clare.methods import METHODS
 from clare.methods.base import Method, MethodSettings, prepare
 from clare.methods.protocols import tiny_settings
+from clare.presets.layers import table_lines
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
-from clare.presets.write import table_lines
 from clare.settings import tables_of
 
 IMAGE_SIZE = 28
