@@ -15,15 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from clare.engine.commit import source_commit
 from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.files import write_json
-from clare.metrics.bootstrap import Pair, paired_intervals
 from clare.metrics.summary import summarise
 from clare.presets.load import make_experiment
+from clare.report.groups import intervals_of
 from clare.report.record import RunRecord, read_run
 
 OUT = Path(__file__).parents[1] / "results" / "as_published.json"
@@ -52,9 +50,10 @@ def ended(method: str, as_published: bool, seed: int, folder: Path) -> RunRecord
 def compared(method: str, seeds: list[int]) -> dict[str, Any]:
     """Return what a method reaches both ways, and the difference with an interval over the test drawings."""
     with tempfile.TemporaryDirectory() as name:
-        runs = {way: [ended(method, way, seed, Path(name) / f"{way}-{seed}") for seed in seeds] for way in (True, False)}
-        pairs = [Pair(*(run.evaluations for run in both), both[0].start.classes) for both in zip(*runs.values(), strict=True)]
-        interval = paired_intervals(pairs, ["final_accuracy"], random=np.random.RandomState(0))["final_accuracy"]
+        runs = {
+            way: [ended(method, way, seed, Path(name) / f"{way}-{seed}") for seed in seeds] for way in (True, False)
+        }
+        interval = intervals_of(list(zip(*runs.values(), strict=True)), ["final_accuracy"])["final_accuracy"]
     finals = {way: [percent(summarise(run)["final_accuracy"]) for run in found] for way, found in runs.items()}
     return {
         "settings": list(METHODS[method]),

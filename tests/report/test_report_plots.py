@@ -27,16 +27,17 @@ def runs(tmp_path: Path) -> list[RunRecord]:
 def test_every_figure_is_written_twice(runs: list[RunRecord], tmp_path: Path) -> None:
     paths = write_plots(runs, tmp_path / "plots")
     names = ["accuracy", "new-task", "forgetting", "capacity", "stored", "learn-time", "evaluate-time", "memory"]
-    names += ["matrix-finetune", "matrix-clare", "claims-clare", *(f"updates-task-{task}-clare" for task in (1, 2, 3))]
+    names += ["choosing", "matrix-finetune", "matrix-clare", "claims-clare"]
+    names += [f"updates-task-{task}-clare" for task in (1, 2, 3)]
     assert [path.name for path in paths] == [f"{name}.{ending}" for name in names for ending in ("png", "svg")]
     assert sorted((tmp_path / "plots").iterdir()) == sorted(paths)
     for path in paths[::2]:
         with Image.open(path) as image:
             assert image.format == "PNG"
-            assert image.size[0] == 990
+            assert image.size[0] == (2066 if path.stem == "choosing" else 990)
     for path in paths[1::2]:
         drawing = path.read_text()
-        assert 'width="237.6pt"' in drawing
+        assert ('width="496pt"' if path.stem == "choosing" else 'width="237.6pt"') in drawing
         assert "<text" in drawing
 
 

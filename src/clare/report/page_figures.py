@@ -20,6 +20,7 @@ from clare.report.charts import (
     movement_histograms,
     shown,
 )
+from clare.report.choosing import AXES, PAGE_WIDE, Choice, choices_of, choosing_figure
 from clare.report.groups import Group, Standing, group_runs
 from clare.report.plots import (
     PAGE,
@@ -67,7 +68,7 @@ class Figures:
         return sorted({seed for group in self.groups for seed in group.seeds}) if several else []
 
     @property
-    def choices(self) -> list[str]:
+    def shown_matrices(self) -> list[str]:
         """Which accuracy matrices can be seen: the mean's, and those of the seeds."""
         return ["mean", *map(str, self.seeds)]
 
@@ -115,6 +116,28 @@ class Figures:
     def swatch(self, label: str) -> Markup:
         """A piece of a method's line."""
         return _swatch(self.styles[label])
+
+    @cached_property
+    def choices(self) -> list[Choice]:
+        """What each method reaches and costs, the best first."""
+        return sorted(choices_of(self.groups), key=lambda choice: -choice.accuracy)
+
+    @property
+    def choosing(self) -> Markup:
+        """The picture to choose a method by; a method's first mark tells the script of all three."""
+        images = next((run.start.training_bytes for group in self.groups for run in group.counted), None)
+        drawn = choosing_figure(self.choices, self.styles, PAGE_WIDE, images)
+        groups: dict[str, str] = {}
+        for choice in self.choices:
+            kind = 'class="series strong"' if self.styles[choice.label].is_strong else 'class="series"'
+            key = as_data(key=str(self.keys[choice.label]))
+            groups |= {f"{choice.label} {place}": f"{kind}{key}" for place in range(len(AXES))}
+            points = [
+                [*places_in(drawn, [(cost, choice.accuracy)], place)[0], words, f"{choice.accuracy:.1f} %"]
+                for place, (cost, words) in enumerate(choice.costs)
+            ]
+            groups[f"{choice.label} 0"] += as_data(label=choice.label, points=points)
+        return Markup(page_svg(drawn, "curves", f"Final accuracy against {', '.join(AXES)}", groups))
 
     @property
     def matrices(self) -> dict[str, dict[str, Grid]]:
