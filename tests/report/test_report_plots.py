@@ -1,7 +1,9 @@
 """The files for papers: every figure as PNG and SVG, of a column's width, legible, the same again."""
 
+import io
 import re
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +126,17 @@ def test_names_are_taken_literally(tmp_path: Path) -> None:
     figure = draw_figures([read_run(write_run(tmp_path / "run", r"$\broken{$ <b>&"))])["accuracy"]
     assert r"$\broken{$ &lt;b&gt;&amp;" in to_svg(figure, "accuracy").decode()
     to_png(figure)
+
+
+def test_characters_that_no_font_has_warn_nobody() -> None:
+    figure = Figure()
+    figure.suptitle("\ue000 \U0010fffd")
+    with pytest.warns(UserWarning, match="Glyph"):
+        figure.savefig(io.BytesIO(), format="png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert to_png(figure).startswith(b"\x89PNG")
+        assert b"</svg>" in to_svg(figure, "name")
 
 
 def test_the_same_runs_give_the_same_drawing(runs: list[RunRecord]) -> None:
