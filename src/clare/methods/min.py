@@ -54,7 +54,7 @@ class MinSettings(HeadOnlySettings):
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of SGD.")
     weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of what is being trained.")
     opens_backbone: bool = Field(
-        True, description="Train full linear maps and the backbone's norms on the first task, as the text does not say."
+        True, description="Train full linear maps and the backbone's norms on the first task, beyond the paper's text."
     )
     num_sweeps: int = Field(3, ge=1, le=100, description="Sweeps over augmented images that the regression sees.")
     temperature: float = Field(
@@ -62,8 +62,8 @@ class MinSettings(HeadOnlySettings):
     )
     as_published: bool = Field(
         False,
-        description="Mix as the authors' code does: by shares that stay, of nothing in the first two tasks, and then "
-        "by the cosines with the task before.",
+        description="Mix as the authors' code does, with weights that are not trained: zero in the first two tasks, "
+        "then from the cosines with the task before.",
     )
 
 
