@@ -12,7 +12,7 @@ from clare.errors import ClareError
 from clare.files import write_json
 from clare.report.groups import compare
 from clare.report.record import find_runs
-from clare.report.summary import summary_of_runs
+from clare.report.standings import summary_of_runs
 
 
 def collect(folders: Sequence[Path], target: Path, command: str) -> None:

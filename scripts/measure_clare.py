@@ -33,9 +33,10 @@ from clare.engine.run import environment, make_transforms
 from clare.files import write_json
 from clare.methods.base import prepare
 from clare.methods.clare import Clare
-from clare.metrics.bootstrap import Evaluations, Pair, paired_intervals
+from clare.metrics.bootstrap import Evaluations, Pair
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
+from clare.report.groups import FINAL, intervals_of
 from clare.steps import Phase
 
 ROOT = Path(__file__).parents[1]
@@ -151,7 +152,7 @@ def difference(runs: list[Evaluations], others: list[Evaluations]) -> dict[str, 
     """Return accuracies minus others in points, with an interval over the drawings that both were asked about."""
     names = [str(label) for label in range(len(runs[0].task_of_class))]
     pairs = [Pair(run, other, names) for run, other in zip(runs, others, strict=True)]
-    interval = paired_intervals(pairs, ["final_accuracy"], random=np.random.RandomState(0))["final_accuracy"]
+    interval = intervals_of(pairs, FINAL)["final_accuracy"]
     return {key: round(100 * value, 2) for key, value in asdict(interval).items()}
 
 

@@ -10,8 +10,7 @@ from safetensors.numpy import save_file
 
 from clare.report.groups import compare, rank
 from clare.report.record import RunRecord
-from clare.report.standings import Failure
-from clare.report.summary import summary_of
+from clare.report.standings import Failure, summary_of
 
 NUM_IMAGES_PER_CLASS = 20
 
@@ -164,5 +163,5 @@ def write_page(
 
 def summary_of_runs(runs: Sequence[RunRecord], failures: Sequence[Failure] = ()) -> dict[str, Any]:
     """Return the summary of some runs as JSON has it."""
-    summary: dict[str, Any] = json.loads(json.dumps(summary_of(runs, compare(runs), rank(runs), failures)))
+    summary: dict[str, Any] = json.loads(json.dumps(summary_of(compare(runs), rank(runs), failures)))
     return summary

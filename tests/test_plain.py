@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.table import Table
 
-from clare.cli.console import PlainConsole
+from clare.cli.options import PlainConsole
 from clare.plain import is_plain, markdown, plain
 
 

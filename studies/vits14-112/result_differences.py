@@ -17,6 +17,7 @@ from result_files import StoredRun, read_result
 from result_table import Entry, Line, Table
 
 from clare.files import write_text
+from clare.metrics.bootstrap import Pair
 from clare.report.groups import FINAL, intervals_of
 
 KEPT = "intervals.csv"
@@ -78,7 +79,8 @@ class Differences:
         key = (entry.stream, entry.row, other.row, _digest(pairs))
         if key not in self.known:
             runs = [(self._read(mine), self._read(each)) for mine, each in pairs]
-            found = intervals_of(runs, FINAL)["final_accuracy"]
+            answers = [Pair(run.evaluations, other.evaluations, run.start.classes) for run, other in runs]
+            found = intervals_of(answers, FINAL)["final_accuracy"]
             self.known[key] = (round(found.low, 6), round(found.high, 6))
         self.used.add(key)
         return self.known[key]

@@ -14,9 +14,8 @@ from study import Study
 
 from clare.report.charts import Chart, Curve
 from clare.report.choosing import Choice, choosing_figure
-from clare.report.plots import chart_figure, to_svg
+from clare.report.plots import COLOURS, MARKERS, Style, chart_figure, to_svg
 from clare.report.standings import HEAVY, spread_percent
-from clare.report.styles import COLOURS, NUM_MARKERS, Style
 from clare.report.tables import NONE, Sheet, count, duration, percent
 
 OURS = ("clare", "clare-plus")
@@ -141,7 +140,7 @@ def _style(place: int, row: str) -> Style:
     """How a row is drawn: ours strong and in the first colours."""
     if row in OURS:
         return Style(OURS.index(row), 0, OURS.index(row), True)
-    return Style(len(OURS) + place % (len(COLOURS) - len(OURS)), 1 + place % (NUM_MARKERS - 1), place // 5 % 4, False)
+    return Style(len(OURS) + place % (len(COLOURS) - len(OURS)), 1 + place % (len(MARKERS) - 1), place // 5 % 4, False)
 
 
 SORTED = {

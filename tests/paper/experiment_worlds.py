@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from clare.paper.catalogue import Metric, find_study
-from clare.paper.extent import Extent
-from clare.paper.paper import Published, read_paper
+from clare.paper.estimate import Extent
+from clare.paper.paper import Metric, Published, find_study, read_paper
 from clare.paper.plan import Request, make_request
 from clare.paper.results import Cell, Choice, Results, Setting
 from clare.presets.load import make_experiment

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from experiment_worlds import results_of
 
-from clare.paper.efficiency import as_values, efficiency_sheets, ratio, time_sheet
 from clare.paper.latency import (
     BARE,
     MAX_SECONDS,
@@ -15,8 +14,12 @@ from clare.paper.latency import (
     NUM_WARM_UPS,
     PLAIN,
     Latency,
+    as_values,
     by_turns,
+    efficiency_sheets,
+    ratio,
     summarise_times,
+    time_sheet,
 )
 
 

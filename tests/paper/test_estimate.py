@@ -7,9 +7,19 @@ from experiment_worlds import EXTENT
 
 from clare.errors import BackboneError, DataError
 from clare.methods import METHODS as REGISTERED
-from clare.paper.catalogue import STUDIES
-from clare.paper.estimate import Costs, Estimator, Measured, measure, run_seconds
-from clare.paper.extent import Extent, TaskExtent, count_all, count_images, task_extents
+from clare.paper.estimate import (
+    Costs,
+    Estimator,
+    Extent,
+    Measured,
+    TaskExtent,
+    count_all,
+    count_images,
+    measure,
+    run_seconds,
+    task_extents,
+)
+from clare.paper.paper import STUDIES
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment
 

@@ -8,7 +8,7 @@ import pytest
 from experiment_worlds import results_of
 
 from clare.paper import figure1
-from clare.paper.catalogue import STUDIES
+from clare.paper.paper import STUDIES
 from clare.paper.results import Results
 from clare.record import StartEvent, TaskEvent
 from clare.report.record import RunRecord

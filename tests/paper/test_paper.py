@@ -4,8 +4,15 @@ import pytest
 
 from clare.errors import SettingsError
 from clare.methods import METHODS
-from clare.paper.catalogue import STUDIES, Study, find_study
-from clare.paper.paper import has_paper_backbone, read_paper, recipe_differences, stream_in_paper
+from clare.paper.paper import (
+    STUDIES,
+    Study,
+    find_study,
+    has_paper_backbone,
+    read_paper,
+    recipe_differences,
+    stream_in_paper,
+)
 from clare.presets.load import make_experiment
 
 PAPER = read_paper()

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clare.errors import SettingsError
-from clare.paper.catalogue import STUDIES, find_study
-from clare.paper.extent import count_all, task_extents
+from clare.paper.estimate import count_all, task_extents
+from clare.paper.paper import STUDIES, find_study
 from clare.paper.plan import (
     AFTER,
     Entry,

@@ -18,8 +18,8 @@ from clare.report.charts import (
     shown,
 )
 from clare.report.groups import group_runs
+from clare.report.plots import COLOURS, COLOURS_ON_DARK, styles_of
 from clare.report.record import RunRecord, find_runs, read_run
-from clare.report.styles import COLOURS, COLOURS_ON_DARK, styles_of
 
 
 def charts_of(runs: list[RunRecord]) -> dict[str, Chart]:

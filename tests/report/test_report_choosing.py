@@ -8,9 +8,9 @@ from matplotlib.colors import to_hex
 
 from clare.report.choosing import AXES, choices_of, choosing_figure
 from clare.report.groups import Group, group_runs, rank
+from clare.report.plots import styles_of
 from clare.report.record import find_runs
 from clare.report.standings import HEAVY, standing_sheets
-from clare.report.styles import styles_of
 from clare.report.write import write_report
 
 STORED = 3600

@@ -11,7 +11,6 @@ from fake_runs import write_page, write_run
 import clare
 from clare.metrics.summary import summarise
 from clare.report.groups import Spread, compare, group_runs, rank, spread
-from clare.report.latex import to_latex
 from clare.report.record import RunRecord, find_runs, read_run
 from clare.report.standings import (
     COSTS,
@@ -22,6 +21,7 @@ from clare.report.standings import (
     spread_percent,
     standing_sheets,
     task_sheets,
+    to_latex,
     to_page,
 )
 from clare.report.tables import count, task_sheet
@@ -253,8 +253,7 @@ def test_there_is_one_call_of_the_bootstrap() -> None:
     root = Path(clare.__file__).parents[2]
     sources = [*(root / "src").rglob("*.py"), *(root / "studies").rglob("*.py"), *(root / "scripts").rglob("*.py")]
     calling = {path.name for path in sources if "paired_intervals(" in path.read_text(encoding="utf-8")}
-    # The script has no run folders, which groups.py compares.
-    assert calling == {"bootstrap.py", "groups.py", "measure_clare.py"}
+    assert calling == {"bootstrap.py", "groups.py"}
 
 
 def test_who_is_told_the_task_stands_in_the_table_with_the_task_given_only(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fake_runs import write_run
 
-from clare.report.latex import escaped, to_latex
 from clare.report.record import read_run
+from clare.report.standings import escaped, to_latex
 
 
 def runs_in(folder: Path) -> list[Path]:

@@ -13,9 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from clare.report.plots import to_png, to_svg
+from clare.report.plots import EMPHASIS, to_png, to_svg
 from clare.report.record import RunRecord, find_runs, read_run
-from clare.report.styles import EMPHASIS
 from clare.report.write import draw_figures, write_plots
 
 

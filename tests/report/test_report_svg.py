@@ -9,9 +9,8 @@ from fake_runs import diagnose, write_run
 
 from clare.report.charts import accuracy_grids, make_charts
 from clare.report.groups import group_runs
-from clare.report.plots import COLUMN, PAGE, PAGE_GRID, chart_figure, grid_figure, swatch_figure
+from clare.report.plots import COLUMN, PAGE, PAGE_GRID, chart_figure, grid_figure, styles_of, swatch_figure
 from clare.report.record import read_run
-from clare.report.styles import styles_of
 from clare.report.svg import as_data, page_svg, places_in
 
 

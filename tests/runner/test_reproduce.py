@@ -18,7 +18,7 @@ from clare.cli.main import app, main
 from clare.engine.context import Listener
 from clare.engine.run import run_experiment
 from clare.errors import DivergedError, SettingsError
-from clare.paper.catalogue import STUDIES
+from clare.paper.paper import STUDIES
 from clare.presets.schema import Experiment
 
 StartPython = Callable[..., "subprocess.Popen[str]"]

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from clare.cli.console import console, leave_if
 from clare.cli.options import (
     BACKBONE,
     Backbone,
@@ -17,6 +16,8 @@ from clare.cli.options import (
     Runs,
     Seed,
     SkipBad,
+    console,
+    leave_if,
     names_in,
     overrides_of,
 )
@@ -164,9 +165,8 @@ def show(
 ) -> None:
     """Print the tables of runs: accuracy after each task, and how runs differ."""
     from clare.report.groups import rank
-    from clare.report.latex import to_latex
     from clare.report.record import find_runs
-    from clare.report.standings import comparison_table, print_standings, task_sheets
+    from clare.report.standings import comparison_table, print_standings, task_sheets, to_latex
     from clare.report.tables import task_sheet, to_rich
 
     found = find_runs(runs)
@@ -188,8 +188,7 @@ def report(runs: Runs, out: Annotated[Path, typer.Option(help="Folder for the pa
     """Write one self-contained page about runs, its figures as PNG and SVG, and its numbers as JSON and Markdown."""
     from clare.report.groups import rank
     from clare.report.record import find_runs
-    from clare.report.write import write_report
-    from clare.runner.comparison import FILE
+    from clare.report.write import FILE, write_report
 
     if (out / FILE).exists():
         raise RunError(f"{out} belongs to a `clare compare`, whose page this would replace; choose another --out")

@@ -17,8 +17,7 @@ from clare.classifier.classifier import Classifier, load
 from clare.classifier.pictures import Pictures, num_held_back
 from clare.classifier.sources import Source
 from clare.classifier.suspects import find_suspects, without
-from clare.cli.console import plain_table, say
-from clare.cli.options import values_of
+from clare.cli.options import plain_table, say, values_of
 from clare.data.images import image_size
 from clare.engine.context import Silence
 from clare.errors import SettingsError

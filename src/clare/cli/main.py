@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import typer
 
 from clare.cli import experiments, own
-from clare.cli.console import console, errors, leave_if, say_error
 from clare.cli.options import (
     EXPERIMENTS,
     MACHINE,
@@ -22,6 +21,10 @@ from clare.cli.options import (
     Overrides,
     OwnMethod,
     Preset,
+    console,
+    errors,
+    leave_if,
+    say_error,
     values_of,
 )
 from clare.errors import ClareError, SettingsError

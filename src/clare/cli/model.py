@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from clare.classifier.classifier import Classifier, load
-from clare.cli.console import first_of, plain_table, say
 from clare.cli.learn import capacity_line, class_table, day
+from clare.cli.options import first_of, plain_table, say
 from clare.errors import ModelError, SettingsError
 from clare.files import write_bytes
 from clare.model.folder import MANIFEST

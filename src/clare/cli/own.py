@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clare.cli.console import console, first_of, leave_if, say
-from clare.cli.options import BACKBONE, Device, Model, NoWait, OwnMethod, Pictures, SkipSuspects
+from clare.cli.options import (
+    BACKBONE,
+    Device,
+    Model,
+    NoWait,
+    OwnMethod,
+    Pictures,
+    SkipSuspects,
+    console,
+    first_of,
+    leave_if,
+    say,
+)
 from clare.errors import SettingsError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from clare.classifier.answers import Limits
 from clare.classifier.classifier import Classifier
 from clare.classifier.sources import find_source, holds_many
-from clare.cli.console import console
+from clare.cli.options import console
 from clare.data.images import IMAGE_SUFFIXES, Pixels
 from clare.data.pictures import Stored
 from clare.errors import DataError

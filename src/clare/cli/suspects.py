@@ -13,7 +13,7 @@ from rich.console import Console
 from clare.classifier.classifier import Classifier, load
 from clare.classifier.sources import find_source
 from clare.classifier.suspects import Suspect, find_suspects
-from clare.cli.console import say
+from clare.cli.options import say
 from clare.data.images import Pixels
 from clare.errors import SettingsError
 from clare.files import write_text

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from clare.paper.results import Cell, Results
 from clare.presets.load import parse_override
-from clare.report.plots import INK, titled_axes
-from clare.report.styles import COLOURS, EMPHASIS
+from clare.report.plots import COLOURS, EMPHASIS, INK, titled_axes
 from clare.report.tables import count
 from clare.report.write import write_figure
 from clare.sparse.diagnosis import LARGE

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clare.errors import SettingsError
-from clare.paper.catalogue import Row, Study
-from clare.paper.extent import Extent
+from clare.paper.estimate import Extent
+from clare.paper.paper import Row, Study
 from clare.presets.load import make_experiment, overrides_for, parse_override
 from clare.presets.schema import Experiment
 from clare.report.tables import Sheet, duration

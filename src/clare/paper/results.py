@@ -5,8 +5,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from clare.metrics.summary import summarise
-from clare.paper.catalogue import BOTH, Metric, Row, Study
-from clare.paper.paper import Paper, Published, Stated, has_paper_backbone, recipe_differences, stream_in_paper
+from clare.paper.paper import (
+    BOTH,
+    Metric,
+    Paper,
+    Published,
+    Row,
+    Stated,
+    Study,
+    has_paper_backbone,
+    recipe_differences,
+    stream_in_paper,
+)
 from clare.paper.plan import Place, Run, Score
 from clare.presets.schema import Experiment
 from clare.report.groups import Spread, spread

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clare.files import write_json, write_text
-from clare.paper.catalogue import Metric
-from clare.paper.paper import Published, in_words
+from clare.paper.paper import Metric, Published, in_words
 from clare.paper.results import Cell, Results, Setting, as_values, difference, printed, rounded
 from clare.report.groups import Spread
 from clare.report.record import reproduce_command

@@ -11,8 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from clare.report.charts import MAX_RATIO
 from clare.report.groups import Group
-from clare.report.plots import INK, POINTS, Size, add_legend, draw_line, plain_axes
-from clare.report.styles import Style
+from clare.report.plots import INK, POINTS, Size, Style, add_legend, draw_line, plain_axes
 from clare.report.tables import count, duration
 
 AXES = ("numbers stored", "passes for an image", "time to learn")

@@ -221,13 +221,12 @@ def rank(runs: Sequence[RunRecord]) -> dict[str, list[Standing]]:
     return dict(sorted(ranking.items(), key=lambda item: not any(each.is_reference for each in item[1])))
 
 
-def intervals_of(pairs: Sequence[tuple[RunRecord, RunRecord]], names: Sequence[Statistic]) -> dict[Statistic, Interval]:
+def intervals_of(pairs: Sequence[Pair], names: Sequence[Statistic]) -> dict[Statistic, Interval]:
     """How far the first of each pair of runs is ahead of the second, a mean over pairs; the same pairs, the same draws.
 
     Each interval has draws of its own, so that it does not depend on which other runs are reported.
     """
-    paired = [Pair(run.evaluations, other.evaluations, run.start.classes) for run, other in pairs]
-    return paired_intervals(paired, names, random=np.random.RandomState(0))
+    return paired_intervals(pairs, names, random=np.random.RandomState(0))
 
 
 def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[Statistic]) -> Standing:
@@ -253,7 +252,8 @@ def _stand(group: Group, groups: Sequence[Group], method: str, names: Sequence[S
     if not pairs:
         return Standing(group, {}, "unfinished", is_bound, rivals[0])
     try:
-        return Standing(group, intervals_of(pairs, names), "", is_bound, rivals[0])
+        answers = [Pair(run.evaluations, each.evaluations, run.start.classes) for run, each in pairs]
+        return Standing(group, intervals_of(answers, names), "", is_bound, rivals[0])
     except RunError:
         return Standing(group, {}, "no shared predictions", is_bound, rivals[0])
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 from clare.metrics.bootstrap import LEVEL, NUM_SAMPLES, STATISTICS, Statistic
-from clare.report.groups import FINAL, TASK_FIGURES, Spread, Standing, TaskFigure, compare
+from clare.metrics.summary import summarise
+from clare.report.groups import FINAL, TASK_FIGURES, Group, Spread, Standing, TaskFigure, compare, group_runs
 from clare.report.record import RunRecord
 from clare.report.tables import NONE, Sheet, amount, count, duration, percent, points, state, to_markdown, to_rich
 
@@ -38,6 +39,9 @@ COUNTED = {"Trained": "num_trained", "Stored": "num_stored"}
 COSTS = (*COUNTED, "Passes", "Time")
 HEAVY = " †"
 NO_HEAD = "no head is recorded"
+IN_LATEX = {"average_accuracy": r"$\bar{A}$", "final_accuracy": "$A_T$", "forgetting": "Forgetting"}
+SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 @dataclass(frozen=True)
@@ -196,3 +200,104 @@ def print_standings(console: Console, ranking: Mapping[str, Sequence[Standing]],
             console.print(to_rich(part_of(sheet, sheet.header[1 : -len(COSTS)], sheet.title)), to_rich(costs))
     for sheet in task_sheets(ranking):
         console.print(to_rich(sheet))
+
+
+def summary_of(
+    comparisons: Sequence[Standing], ranking: Mapping[str, Sequence[Standing]], failures: Sequence[Failure] = ()
+) -> dict[str, Any]:
+    """Each method's figures over its seeds, costs, difference to the reference, and runs, as JSON has them."""
+    by_run, labels = summary_of_runs(comparisons), {each.run.folder: each.group.label for each in comparisons}
+    standings = [each for standings in ranking.values() for each in standings]
+    summary: dict[str, Any] = {}
+    for standing in sorted(standings, key=lambda each: list(labels).index(each.group.runs[0].folder)):
+        own = {labels[run.folder]: by_run[labels[run.folder]] for run in standing.group.runs}
+        summary[standing.group.label] = {**_rounded_figures(standing), "runs": own, **_rounded_differences(standing)}
+    return summary | {failure.label: {"failed": failure.reason} for failure in failures}
+
+
+def _rounded_figures(standing: Standing) -> dict[str, Any]:
+    """What a method reached over its seeds, and what it costs."""
+    group = standing.group
+    deviations = {name: rounded(spread.deviation) for name, spread in group.figures.items()}
+    return {
+        "method": group.method,
+        "head": group.head,
+        "is_bound": standing.is_bound,
+        "seeds": group.seeds,
+        "finished": all(run.finished for run in group.counted),
+        **{name: rounded(spread.mean) for name, spread in group.figures.items()},
+        **{name: rounded(group.spread_of(name).mean) for name in TASK_FIGURES},
+        "is_told_task": group.is_told_task,
+        "deviation": deviations if len(group.counted) > 1 else None,
+        **group.costs,
+        "seconds": round(group.seconds, 3),
+    }
+
+
+def summary_of_runs(comparisons: Sequence[Standing]) -> dict[str, dict[str, Any]]:
+    """The figures of each run by its label."""
+    return {
+        each.group.label: {
+            **summarise(each.run),
+            "num_tasks": len(each.run.tasks),
+            "finished": each.run.finished,
+            "seed": each.run.preset["seed"],
+            **_rounded_differences(each),
+        }
+        for each in comparisons
+    }
+
+
+def _rounded_differences(standing: Standing) -> dict[str, Any]:
+    """The differences to the reference, where there are any, as [difference, low, high] in fractions."""
+    if standing.against is None or not standing.intervals:
+        return {}
+    found = {
+        name: [rounded(bound) for bound in (each.difference, each.low, each.high)]
+        for name, each in standing.intervals.items()
+    }
+    return {f"difference_to_{standing.against.method}": found}
+
+
+def rounded(value: float | None) -> float | None:
+    """Six digits of what was measured."""
+    return None if value is None else round(value, 6)
+
+
+def to_latex(runs: Sequence[RunRecord]) -> str:
+    """One table for each preset: means and standard deviations over seeds in percent, the best in bold."""
+    by_preset: dict[str, list[RunRecord]] = {}
+    for run in (run for run in runs if not run.start.is_told_task):
+        by_preset.setdefault(str(run.preset["name"]), []).append(run)
+    tables = [_latex_table(preset, group_runs(own)) for preset, own in by_preset.items()]
+    return "\n".join(["% \\usepackage{booktabs}", *tables])
+
+
+def _latex_table(preset: str, groups: Sequence[Group]) -> str:
+    """The methods on one preset."""
+    best = {}
+    for name in STATISTICS if len(groups) > 1 else ():
+        means = [mean for group in groups if (mean := group.figures[name].mean) is not None]
+        # Of forgetting the least is the best.
+        best[name] = (min if name == "forgetting" else max)(means, default=None)
+    lines = [f"% {preset}; percent, mean and standard deviation over seeds", r"\begin{tabular}{lrrrr}", r"\toprule"]
+    lines += [" & ".join(["Method", "Seeds", *(IN_LATEX[name] for name in STATISTICS)]) + r" \\", r"\midrule"]
+    for group in groups:
+        figures = [_latex_figure(group.figures[name], best.get(name)) for name in STATISTICS]
+        shown = f"{group.label} ({group.kept})" if group.kept else group.label
+        lines.append(" & ".join([escaped(shown), str(len(group.counted)), *figures]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex_figure(spread: Spread, best: float | None) -> str:
+    """A mean with its deviation in percent, the best in bold."""
+    if spread.mean is None:
+        return "--"
+    mean = f"{100 * spread.mean:.1f}"
+    shown = rf"\mathbf{{{mean}}}" if spread.mean == best else mean
+    return f"${shown}$" if spread.deviation is None else rf"${shown} \pm {100 * spread.deviation:.1f}$"
+
+
+def escaped(text: str) -> str:
+    """A text in which LaTeX finds nothing to do."""
+    return "".join(SPECIAL.get(character, character) for character in text)

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.path import Path as Outline
 from matplotlib.transforms import Affine2D, Transform
 
-from clare.report.plots import FAINT, INK, POINTS
-from clare.report.styles import COLOURS
+from clare.report.plots import COLOURS, FAINT, INK, POINTS
 
 OWN = {INK: "var(--quiet)", FAINT: "var(--faint)"} | {each: f"var(--c{place})" for place, each in enumerate(COLOURS)}
 """The page's names of the colours that follow its theme."""

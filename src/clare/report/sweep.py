@@ -16,10 +16,8 @@ from clare.metrics.bootstrap import STATISTICS
 from clare.metrics.summary import summarise
 from clare.report.charts import Chart, Curve
 from clare.report.groups import Group, Spread
-from clare.report.plots import chart_figure
-from clare.report.standings import ACCURACIES, NAMES, Failure, spread_percent, to_page
-from clare.report.styles import COLOURS, DASHES, NUM_MARKERS, Style
-from clare.report.summary import rounded
+from clare.report.plots import COLOURS, DASHES, MARKERS, Style, chart_figure
+from clare.report.standings import ACCURACIES, NAMES, Failure, rounded, spread_percent, to_page
 from clare.report.tables import NONE, Sheet, is_number, to_csv
 from clare.report.write import write_figure
 
@@ -115,7 +113,7 @@ def sweep_figure(sweep: Sweep) -> Figure | None:
     chart = Chart("sweep", "", "", short_key(across), "final accuracy (%)", "percent", curves)
     # Lines are told apart by colour and marker, and those beyond the colours by their dashes too.
     turns = [(index, *divmod(index, len(COLOURS))) for index in range(len(curves))]
-    styles = [Style(colour, index % NUM_MARKERS, turn % len(DASHES), False) for index, turn, colour in turns]
+    styles = [Style(colour, index % len(MARKERS), turn % len(DASHES), False) for index, turn, colour in turns]
     figure = chart_figure(chart, {curve.label: style for curve, style in zip(curves, styles, strict=True)})
     axes = figure.axes[0]
     # The values that were tried stand below the axis, which is logarithmic where they lie far apart.

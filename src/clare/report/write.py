@@ -2,20 +2,22 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
+from clare.errors import RunError
 from clare.files import write_bytes, write_json, write_text
 from clare.report.charts import accuracy_grids, claims_grid, make_charts, movement_histograms
 from clare.report.choosing import choices_of, choosing_figure
 from clare.report.groups import Standing, compare, group_runs
 from clare.report.page import build_page
-from clare.report.plots import chart_figure, grid_figure, histogram_figure, to_png, to_svg
+from clare.report.plots import chart_figure, grid_figure, histogram_figure, styles_of, to_png, to_svg
 from clare.report.record import RunRecord
-from clare.report.standings import DEFINITIONS, Failure, standing_sheets, task_sheets, to_page
-from clare.report.styles import styles_of
-from clare.report.summary import summary_of
+from clare.report.standings import DEFINITIONS, Failure, standing_sheets, summary_of, task_sheets, to_page
+from clare.sealed import read_object
 
 
 def write_report(
@@ -28,7 +30,7 @@ def write_report(
     """Write plots, summary.json, comparison.md and the page, which needs nothing but itself, and return its path."""
     comparisons, page = compare(runs), folder / "report.html"
     write_plots(runs, folder / "plots")
-    write_json(folder / "summary.json", summary_of(runs, comparisons, ranking, failures))
+    write_json(folder / "summary.json", summary_of(comparisons, ranking, failures))
     sheets = [*standing_sheets(ranking, failures), *task_sheets(ranking)]
     tables = to_page(title, sheets, failures, DEFINITIONS)
     write_text(folder / "comparison.md", tables)
@@ -82,3 +84,49 @@ def _file_names(labels: Sequence[str]) -> list[str]:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", label)
         names.append(f"{name}-{index}" if name in names else name)
     return names
+
+
+FILE = "comparison.json"
+SUMMARY = "summary.json"
+REMOVE = "choose another folder, or remove it"
+
+
+def describe_comparison(
+    preset: str, methods: Sequence[str], overrides: Sequence[str], seeds: Sequence[int]
+) -> dict[str, Any]:
+    """Return what tells a comparison from others; the order of methods and seeds does not."""
+    return {"preset": preset, "methods": sorted(methods), "overrides": list(overrides), "seeds": sorted(seeds)}
+
+
+def holder_of(folder: Path) -> dict[str, Any] | None:
+    """Return the comparison that a folder holds, if any; of one that an older version wrote, what can be told."""
+    path, summary = folder / FILE, folder / SUMMARY
+    if path.is_file():
+        return read_object(path, RunError, REMOVE)
+    if summary.is_file():
+        found = read_object(summary, RunError, REMOVE).values()
+        # Of a run that failed it kept a label, which need not be the method's name.
+        is_whole = all(isinstance(each, dict) and "method" in each for each in found)
+        return {"methods": sorted({each["method"] for each in found})} if is_whole else {}
+    return None
+
+
+def take_folder(out: Path | None, default: Path, comparison: Mapping[str, Any]) -> Path:
+    """Return the folder of a comparison: the given one, which no other may hold, or the first that is free or its."""
+    if out is not None:
+        holder = holder_of(out) or {}
+        for key in _differing(holder, comparison):
+            found = (holder[key], comparison[key])
+            there, here = (each if isinstance(each, str) else ",".join(map(str, each)) or "none" for each in found)
+            raise RunError(
+                f"{out} holds another comparison, with the {key} {there} and not {here}; give another --out, or leave "
+                "it out"
+            )
+        return out
+    folders = (default if number == 1 else default.with_name(f"{default.name}-{number}") for number in count(1))
+    return next(folder for folder in folders if not _differing(holder_of(folder) or {}, comparison))
+
+
+def _differing(holder: Mapping[str, Any], comparison: Mapping[str, Any]) -> list[str]:
+    """Return in what two comparisons are known to differ; of a free folder nothing is known."""
+    return [key for key in comparison if holder.get(key, comparison[key]) != comparison[key]]

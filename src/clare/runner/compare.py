@@ -15,8 +15,7 @@ from clare.report.groups import rank
 from clare.report.record import read_run
 from clare.report.standings import Failure, print_standings
 from clare.report.tables import task_sheet, to_rich
-from clare.report.write import write_report
-from clare.runner.comparison import FILE, describe_comparison, take_folder
+from clare.report.write import FILE, describe_comparison, take_folder, write_report
 from clare.runner.jobs import Job, check_processes, failures_of, run_jobs
 from clare.runner.sweep import make_point, refusals_of
 

@@ -11,11 +11,9 @@ from clare.engine.ranks import is_first_rank
 from clare.errors import SettingsError
 from clare.metrics.summary import summarise
 from clare.paper import efficiency, figure1
-from clare.paper.catalogue import find_study
-from clare.paper.estimate import Estimator
-from clare.paper.extent import Extent, count_all
+from clare.paper.estimate import Estimator, Extent, count_all
 from clare.paper.latency import measure_latencies
-from clare.paper.paper import Published, read_paper
+from clare.paper.paper import Published, find_study, read_paper
 from clare.paper.plan import (
     AFTER,
     Entry,

@@ -7,7 +7,7 @@ import pytest
 
 from clare.errors import RunError
 from clare.files import write_json
-from clare.runner.comparison import FILE, describe_comparison, holder_of, take_folder
+from clare.report.write import FILE, describe_comparison, holder_of, take_folder
 
 MINE = describe_comparison("quickdraw", ["clare", "ease"], ["method.epochs=2"], [1993, 1994])
 
