@@ -1,6 +1,7 @@
 """What the tests of heads that are solved from sums have in common."""
 
-import pytest
+from contextlib import suppress
+
 import torch
 from torch import Tensor
 
@@ -29,10 +30,12 @@ def finish(head: SolvedHead, features: Tensor, labels: Tensor, num_new: int) -> 
     steps = head.finish(num_new)
     step = next(steps)
     assert isinstance(step, Pass | Collect)
-    solve = steps.send(found_in(step, features, labels))
-    assert isinstance(solve, Solve)
-    with pytest.raises(StopIteration):
-        steps.send(solve.function())
+    result = found_in(step, features, labels)
+    with suppress(StopIteration):
+        while True:
+            solve = steps.send(result)
+            assert isinstance(solve, Solve)
+            result = solve.function()
 
 
 def a_drift(features: Tensor) -> Drift:

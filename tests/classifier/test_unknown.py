@@ -83,7 +83,8 @@ def test_drawings_of_classes_never_taught_are_mostly_noticed(tmp_path: Path) -> 
     total = sum(count for count, _ in evaluation.strangers.values())
     assert total == 600
     assert evaluation.unknown_rate is not None
-    assert evaluation.unknown_rate < 0.15
+    # One in ten is the share aimed at, with a threshold set by 80 held-back drawings.
+    assert evaluation.unknown_rate < 0.2
     assert noticed / total > 0.4
 
 

@@ -112,7 +112,7 @@ def test_a_method_shows_bounds_and_choices() -> None:
     assert settings["method.learning_rate"] == "> 0, ≤ 100"
     assert settings["method.mask"] == "learnt | random | none"
     assert settings["method.two_stage"] == "bool"
-    kinds = "trained | prototype | aligned | discriminant | quadratic | ridge | realigned"
+    kinds = "trained | prototype | aligned | discriminant | quadratic | gaussian | ridge | realigned"
     assert settings["method.head.kind"] == kinds
 
 

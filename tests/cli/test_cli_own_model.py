@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from own_worlds import content, taught_model, write_pictures
@@ -12,6 +13,7 @@ from typer.testing import CliRunner, Result
 from clare.classifier.classifier import load
 from clare.cli.main import app
 from clare.model.folder import read_manifest, save_model, state_bytes
+from clare.model.records import ClassInfo
 
 
 def invoke(*arguments: str | Path, code: int = 0) -> Result:
@@ -131,6 +133,27 @@ def test_names_change_go_and_come_back(model: Path, tmp_path: Path) -> None:
     assert state_bytes(read_manifest(model).state) == before
     tensors = {name for name in content(model) if name.startswith("tensors-")}
     assert read_manifest(model).state["tensors"] in tensors
+
+
+def test_what_a_listing_takes_grows_with_the_number_of_classes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def counted(**values: Any) -> ClassInfo:
+        made.append(values["name"])
+        return ClassInfo(**values)
+
+    monkeypatch.setattr("clare.classifier.facts.ClassInfo", counted)
+    found = []
+    for number in (2, 8):
+        model, pictures = tmp_path / f"model {number}", tmp_path / f"pictures {number}"
+        write_pictures(pictures, *(f"class {place}" for place in range(number)), number=3)
+        for words in (("learn", model, pictures, "--method", "simplecil"), ("inspect", model)):
+            made.clear()
+            invoke(*words)
+            found.append(len(made) / number)
+    assert found[:2] == found[2:]
 
 
 def test_of_very_many_classes_the_report_lists_the_new_ones_and_says_how_many_more(

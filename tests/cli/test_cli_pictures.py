@@ -195,7 +195,7 @@ def test_sets_and_shares_are_asked_for_by_name(tmp_path: Path, fails: Callable[.
     assert all(line["one_of"][0] == line["guesses"][0]["name"] for line in found)
     assert "; one of: " in invoke("predict", model, pictures, "--coverage", "0.9")
     invoke("predict", model, pictures, "--coverage", "0.9", "--csv", tmp_path / "out.csv")
-    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [row["one_of"].split("; ") for row in rows] == [line["one_of"] for line in found]
     assert [row["name_1"] for row in rows] == [line["guesses"][0]["name"] for line in found]
     assert "one_of" not in invoke("predict", model, pictures, "--unknown-rate", "0.1", "--json")

@@ -25,7 +25,7 @@ from clare.methods import METHODS
 from clare.methods.base import Method, prepare
 from clare.methods.clare import Clare, ClareSettings
 from clare.methods.clare_plus import ClarePlus, ClarePlusSettings
-from clare.methods.protocols import GrowsFeatures, LearnsAllAtOnce
+from clare.methods.protocols import GrowsFeatures, GrowsRoom, LearnsAllAtOnce
 from clare.methods.state import learnt_tensors
 from clare.presets.load import make_experiment
 from clare.steps import Phase
@@ -243,32 +243,45 @@ def test_what_a_recorded_program_uses_stays_in_its_place(
     stream, run = tiny_stream(), context()
     method = METHODS.get(name)(tiny_backbone(), make_experiment(str(tiny_preset), name).method_settings(), 0)
     prepare(method, len(stream.tasks), 2)
-    losses: list[Callable[[Tensor, Tensor], Tensor]] = []
+    phases: list[Phase] = []
     train_step = run.programs.train_step
 
     def watched(learner: Method, phase: Phase) -> TrainStep:
-        losses.append(phase.loss)
+        phases.append(phase)
         return train_step(learner, phase)
+
+    def loss() -> Tensor:
+        phase, inputs, known = phases[0], images, labels
+        if phase.replay and phase.replay.pools:
+            num_beside = len(phase.replay.pools)
+            inputs, known = (
+                images[:, None].repeat(1, 1 + num_beside, 1, 1, 1),
+                labels[:, None].repeat(1, 1 + num_beside),
+            )
+        return phase.loss(inputs, known)
 
     monkeypatch.setattr(run.programs, "train_step", watched)
     images, labels = torch.randn(4, 1, 28, 28), torch.tensor([0, 1, 0, 1])
     uses: list[dict[str, dict[str, int]]] = []
+    rooms: list[int] = []
     for task in stream.tasks:
-        losses.clear()
+        phases.clear()
         learn_task(run, method, task, Journal())
         programs: dict[str, Callable[[], Tensor]] = {}
         if not isinstance(method, GrowsFeatures):
             programs["features"] = lambda: method.features(images)
         # A loss on drawn features is never recorded.
-        if losses and task.index > 0:
-            programs["loss"] = lambda: losses[0](images, labels)
+        if phases and task.index > 0:
+            programs["loss"] = loss
         used = {}
         for program, work in programs.items():
             with torch.no_grad(), Watcher(method) as watcher:
                 work()
             used[program] = watcher.used
         uses.append(used)
-    assert uses[1] == uses[2]
+        rooms.append(method.room if isinstance(method, GrowsRoom) else 0)
+    # With other room everything is recorded anew.
+    assert uses[1] == uses[2] or rooms[1] != rooms[2]
 
 
 @pytest.mark.parametrize("name", tiered(FIXED))

@@ -122,7 +122,7 @@ class Classifier(Answers):
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn classes that are new as a task, and give those that are known more pictures."""
-        pictures, known = self.reader().to_teach(X, y), self.parts.method.classes
+        pictures, known = self.reader().to_teach(X, y), set(self.parts.method.classes)
         more, new = (
             pictures.of([name for name in pictures.classes if (name in known) == is_known])
             for is_known in (True, False)

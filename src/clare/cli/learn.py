@@ -167,11 +167,11 @@ def capacity_line(model: Classifier) -> str:
 
 def print_report(console: Console, model: Classifier, change: Change, checked: Evaluation | None) -> None:
     """Print accuracies of new and old classes, the capacity left, and what to type next."""
-    new = set(change.classes)
+    new, known = set(change.classes), model.classes
     # Of very many classes some are listed, the new ones first.
-    places = sorted(range(len(model.classes)), key=lambda place: model.classes[place].name not in new)[:MOST_LISTED]
+    places = sorted(range(len(known)), key=lambda place: known[place].name not in new)[:MOST_LISTED]
     console.print(class_table(model, sorted(places), new, checked, is_full=False))
-    num_more = len(model.classes) - MOST_LISTED
+    num_more = len(known) - MOST_LISTED
     if num_more > 0:
         console.print(f"and {num_more} more classes; clare inspect {quote(str(model.path))} lists all", markup=False)
     accuracy = change.report["accuracy"]
@@ -196,8 +196,8 @@ def class_table(
     """Return the newest accuracy of classes with its date, and that of a check; a full one has the day they came."""
     before, after = ["taught"] * is_full, ["check (%)", "of"] if checked else []
     headings = ["class", "task", *before, "pictures", "accuracy (%)", "of", "measured", *after]
-    table, reports = plain_table(headings, left=("class", "taught", "measured")), model.reports
-    for place, info in ((place, model.classes[place]) for place in places):
+    table, known, reports = plain_table(headings, left=("class", "taught", "measured")), model.classes, model.reports
+    for place, info in ((place, known[place]) for place in places):
         row = [escape(info.name), str(info.task), *([day(info.taught_at)] * is_full), str(info.num_images or "-")]
         row += accuracy_cells(reports.get(info.name))
         if checked is not None:

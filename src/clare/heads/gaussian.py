@@ -65,24 +65,27 @@ class GaussianHead(QuadraticHead):
         found = yield self.sweep(num_new)
         sums, before = self.summed(found, num_new), len(self.means)
         self.add_classes(sums)
-        solved = yield Solve("rows", lambda: self._judged(sums["values"], before + sums["labels"]))
-        self.likelihoods = solved["likelihoods"].to(self.likelihoods)
+        judged = yield Solve("likelihoods", lambda: self._judged(sums["values"], before + sums["labels"]))
+        self.likelihoods = judged["likelihoods"].to(self.likelihoods)
+        solved = yield Solve("rows", lambda: {"rows": self.solve()})
         self.replace(solved["rows"])
 
     def renew(self, places: Tensor, counts: Tensor, sums: dict[str, Tensor]) -> Learning:
         """Take over the sums of more samples, judge shrinkage by them, and make all rows anew."""
         self.add_samples(places, sums)
-        self.replace(self._judged(sums["values"], places[sums["labels"]])["rows"])
+        self.likelihoods = self._judged(sums["values"], places[sums["labels"]])["likelihoods"]
+        self.replace(self.solve())
         yield from ()
 
     def _judged(self, samples: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Return the likelihoods of all samples so far under each strength, and the rows under the best."""
-        if self.settings.shrinkage == "left-out":
-            precision_of = self._precisions()
-            self.likelihoods = self.likelihoods + judged(
-                samples, labels, self.means, self.counts, lambda strength: precision_of(self._shrinkage_at(strength))
-            ).to(self.likelihoods)
-        return {"likelihoods": self.likelihoods, "rows": self.solve()}
+        """Return the likelihoods of all samples so far under each strength."""
+        if self.settings.shrinkage != "left-out":
+            return {"likelihoods": self.likelihoods}
+        precision_of = self._precisions()
+        more = judged(
+            samples, labels, self.means, self.counts, lambda strength: precision_of(self._shrinkage_at(strength))
+        )
+        return {"likelihoods": self.likelihoods + more.to(self.likelihoods)}
 
     def summed(self, found: dict[str, Tensor], num_classes: int) -> dict[str, Tensor]:
         """Return count and sum per class, the features with their labels, and how far each lies from its mean."""
