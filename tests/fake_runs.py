@@ -29,6 +29,7 @@ def write_run(
     given: float | None = None,
     is_told: bool = False,
     num_pictures: int | None = None,
+    training_bytes: int | None = None,
 ) -> Path:
     """Write a run whose accuracy on a task is `skill` at first and falls by `decay` with each later task.
 
@@ -52,6 +53,7 @@ def write_run(
             "method": method,
             "backbone_hash": "abc",
             **({"told_task": True} if is_told else {}),
+            **({"training_bytes": training_bytes} if training_bytes else {}),
         }
     ]
     all_targets = np.repeat(np.arange(len(classes)), NUM_IMAGES_PER_CLASS)

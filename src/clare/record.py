@@ -79,6 +79,9 @@ class StartEvent(Event):
     num_coordinates: Count | None = maybe("num_coordinates", "coordinates of the adapter, which tasks claim")
     backbone_hash: str | None = maybe("backbone_hash", "digest of the backbone's weights")
     is_told_task: bool = recorded("told_task", "whether each test image comes with its task", default=False)
+    training_bytes: Count | None = maybe(
+        "training_bytes", "bytes of the training images' pixels, no image counted larger than the backbone sees it"
+    )
     num_skipped: Count = recorded("num_skipped_images", "images that could not be read and were left out", default=0)
 
     @model_validator(mode="after")

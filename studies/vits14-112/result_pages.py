@@ -13,8 +13,9 @@ from result_table import Entry, Table
 from study import Study
 
 from clare.report.charts import Chart, Curve
+from clare.report.choosing import Choice, choosing_figure
 from clare.report.plots import COLOURS, MARKERS, Style, chart_figure, to_svg
-from clare.report.standings import spread_percent
+from clare.report.standings import HEAVY, spread_percent
 from clare.report.tables import NONE, Sheet, count, duration, percent
 
 OURS = ("clare", "clare-plus")
@@ -46,8 +47,9 @@ def claims_sheet(claims: Sequence[Claim], study: Study) -> Sheet:
 def stream_sheet(stream: str, study: Study, differences: Differences) -> Sheet:
     """The methods on one stream with the preset's own settings, ranked by final accuracy."""
     entries = plain_entries(differences.table, study, stream)
+    heavy = {choice.label for choice in choices_on(differences.table, study, stream) if choice.is_heavy}
     reference = differences.table.find(stream, OURS[0])
-    rows = [(_name(entry), *_cells(entry, reference, differences)) for entry in entries]
+    rows = [(_name(entry), *_cells(entry, reference, differences, HEAVY * (entry.row in heavy))) for entry in entries]
     marked = frozenset(index for index, entry in enumerate(entries) if entry.row in OURS)
     header = ("Method", "Head", "Seeds", "Ā", "A_T", "Forgetting", f"A_T against {OURS[0]}", "Stored", "Passes", "Time")
     return Sheet(study.titles[stream], header, tuple(rows), marked)
@@ -58,14 +60,15 @@ def _name(entry: Entry) -> str:
     return f"{entry.row} (bound)" if entry.row == BOUND else entry.row
 
 
-def _cells(entry: Entry, reference: Entry | None, differences: Differences) -> tuple[str, ...]:
-    """The figures of one method beside the reference."""
+def _cells(entry: Entry, reference: Entry | None, differences: Differences, mark: str) -> tuple[str, ...]:
+    """The figures of one method beside the reference, with a mark behind the numbers that it stores."""
     found = differences.between(entry, reference) if reference and reference.row != entry.row else None
     figures = [spread_percent(entry.spread(name)) for name in ("average_accuracy", "final_accuracy", "forgetting")]
     if entry.row == BOUND:
         # Over a single task the average is the final accuracy and nothing can be forgotten.
         figures = [NONE, figures[1], NONE]
-    return (entry["head"], str(len(entry.lines)), *figures, _against(found, reference), *_costs(entry))
+    stored, *others = _costs(entry)
+    return (entry["head"], str(len(entry.lines)), *figures, _against(found, reference), stored + mark, *others)
 
 
 def _against(found: Difference | None, reference: Entry | None) -> str:
@@ -103,6 +106,26 @@ def draw_stream(table: Table, study: Study, stream: str) -> str:
     chart = Chart("accuracy", "Incremental accuracy", "", "tasks learnt", "accuracy (%)", "percent", curves)
     styles = {entry.row: _style(place, entry.row) for place, entry in enumerate(entries)}
     return to_svg(chart_figure(chart, styles), stream).decode()
+
+
+def choices_on(table: Table, study: Study, stream: str) -> list[Choice]:
+    """What the methods with the preset's own settings reach on a stream, and what they cost."""
+    found = []
+    for entry in plain_entries(table, study, stream):
+        stored, passes = entry["num_stored"], entry["passes_per_image"]
+        if stored and passes:
+            seconds = statistics.fmean(sum(line.numbers("learn_seconds")) for line in entry.lines)
+            is_heavy = 4 * int(stored) > study.training_bytes[stream]
+            found.append(Choice(_name(entry), 100 * entry.final, int(stored), int(passes), seconds, is_heavy))
+    return found
+
+
+def draw_choices(table: Table, study: Study, stream: str) -> str:
+    """Draw what the methods reach on a stream against what they cost."""
+    choices = choices_on(table, study, stream)
+    styles = {choice.label: _style(place, choice.label) for place, choice in enumerate(choices)}
+    figure = choosing_figure(choices, styles, training_bytes=study.training_bytes[stream])
+    return to_svg(figure, f"{stream} costs").decode()
 
 
 def _curve(entry: Entry, num_tasks: int) -> Curve:

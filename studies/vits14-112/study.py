@@ -51,6 +51,8 @@ class Study:
     presets: Mapping[str, str]
     """Each stream's preset as the command line takes it, with the overlay where it has one."""
     rows: Mapping[str, Row]
+    training_bytes: Mapping[str, int]
+    """What each stream's training images take as pixels, none counted larger than the backbone sees it."""
 
     def row(self, name: str) -> Row:
         """Return a row by its id."""
@@ -98,7 +100,9 @@ def read_study(path: Path = HOME / "study.toml") -> Study:
         overlay = (path.resolve().parent / values["overlay"]).relative_to(ROOT)
         rows = {name: _row(name, row) for name, row in values["rows"].items()}
         presets = {name: f"{name}+{overlay}" if stream["overlay"] else name for name, stream in streams.items()}
-        return Study({name: str(stream["title"]) for name, stream in streams.items()}, presets, rows)
+        titles = {name: str(stream["title"]) for name, stream in streams.items()}
+        sizes = {name: int(stream["training_bytes"]) for name, stream in streams.items()}
+        return Study(titles, presets, rows, sizes)
     except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise RunError(f"{path.name} is no valid study ({error!r}); correct it") from None
 

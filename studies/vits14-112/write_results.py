@@ -1,9 +1,9 @@
 """Write all that is made from the study's results: make results.
 
-results.csv and intervals.csv here, docs/results.md, its plots, docs/results_table.html, docs/compare_quickdraw.md, the
-README's summary, and notes.md here. Sentences stand in text/; {STREAM|ROW|final} and {STREAM|ROW - ROW|final} in them
-are filled in from the results, {validation|STREAM|ROW|final} from validation images and {drift|STREAM|ROW|STATE} from
-drift/ and views/.
+results.csv and intervals.csv here, docs/results.md and docs/choosing.md, their plots, docs/results_table.html,
+docs/compare_quickdraw.md, the README's summary, and notes.md here. Sentences stand in text/; {STREAM|ROW|final} and
+{STREAM|ROW - ROW|final} in them are filled in from the results, {validation|STREAM|ROW|final} from validation images
+and {drift|STREAM|ROW|STATE} from drift/ and views/.
 """
 
 import argparse
@@ -12,14 +12,16 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from judge import RULE, Claim, judge_claims
 from result_differences import KEPT, Differences, open_differences
 from result_files import StoredRun, read_result
 from result_pages import (
+    choices_on,
     claims_sheet,
+    draw_choices,
     draw_stream,
     plain_entries,
     provenance,
@@ -44,6 +46,7 @@ COMPARED = "quickdraw-20x10"
 WIDTH = 120
 FIGURES = {"final": "final_accuracy", "average": "average_accuracy", "forgetting": "forgetting"}
 MEASURED = ("drift", "views")
+COSTS = "_costs"
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ def render(results: Results, root: Path) -> dict[Path, str]:
     docs, home, table = root / "docs", results.home, results.table
     pages = {
         docs / "results.md": _results_page(results),
+        docs / "choosing.md": _page(results, "choosing.md", {"streams": "\n\n".join(_choosing_parts(results))}),
         docs / "results_table.html": sortable_page(table, results.study, HOME / "table.html"),
         home / "notes.md": _page(results, "notes.md", {"tuning": _tuning(home)}),
     }
@@ -90,12 +94,13 @@ def draw(results: Results, root: Path) -> dict[Path, str]:
     """Return every plot, by its path, as SVG."""
     table, study = results.table, results.study
     drawn = [stream for stream in streams_of(table, study) if plain_entries(table, study, stream)]
-    return {root / "docs" / plot_of(stream): draw_stream(table, study, stream) for stream in drawn}
+    plots = {root / "docs" / plot_of(stream): draw_stream(table, study, stream) for stream in drawn}
+    return plots | {root / "docs" / plot_of(stream, COSTS): draw_choices(table, study, stream) for stream in drawn}
 
 
-def plot_of(stream: str) -> str:
-    """Return the path of a stream's plot from docs/."""
-    return f"images/results_{stream}.svg"
+def plot_of(stream: str, kind: str = "") -> str:
+    """Return the path of a stream's plot of a kind from docs/."""
+    return f"images/results_{stream}{kind}.svg"
 
 
 def _results_page(results: Results) -> str:
@@ -118,10 +123,26 @@ def _stream_parts(results: Results) -> list[str]:
     return parts
 
 
+def _choosing_parts(results: Results) -> list[str]:
+    """A picture for each stream of what its methods reach and cost."""
+    parts = []
+    for stream in streams_of(results.table, results.study):
+        if choices := choices_on(results.table, results.study, stream):
+            title, heavy = results.study.titles[stream], [each.label for each in choices if each.is_heavy]
+            told = (
+                f"Hollow, since they keep more than the training images would take: {', '.join(heavy)}."
+                if heavy
+                else ""
+            )
+            picture = f"![Final accuracy against numbers stored, passes and time: {title}]({plot_of(stream, COSTS)})"
+            parts += [f"## {title}", picture, *filter(None, [_wrapped(told)])]
+    return parts
+
+
 def _compare_page(results: Results) -> str:
     """The table of `clare compare` from the results of one stream."""
     entries = plain_entries(results.table, results.study, COMPARED)
-    runs = [_read(results.home, entry, seed) for entry in entries for seed in entry.seeds]
+    runs = [_read(results, entry, seed) for entry in entries for seed in entry.seeds]
     runs.sort(key=lambda run: (run.method != "clare", run.method, run.seed))
     methods = list(dict.fromkeys(run.method for run in runs))
     seeds = sorted({run.seed for run in runs})
@@ -137,9 +158,11 @@ def _compare_page(results: Results) -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def _read(home: Path, entry: Entry, seed: int) -> StoredRun:
-    """Read one run of a row on test images."""
-    return read_result(home / "results" / entry.stream / entry.row / f"{seed}.json")
+def _read(results: Results, entry: Entry, seed: int) -> StoredRun:
+    """Read one run of a row on test images; what the stream's images take was not recorded with it."""
+    run = read_result(results.home / "results" / entry.stream / entry.row / f"{seed}.json")
+    size = results.study.training_bytes[entry.stream]
+    return replace(run, start=run.start.model_copy(update={"training_bytes": size}))
 
 
 def _summary(results: Results) -> str:

@@ -299,7 +299,7 @@ def test_sides() -> None:
 
 
 def test_the_middle_is_of_patches() -> None:
-    with pytest.raises(BackboneError, match=r"centre` is of patches, .* is the class token; set it to false"):
+    with pytest.raises(BackboneError, match=r"centre` averages the middle patches, .* set it to false"):
         part_sizes(make("beit_base_patch16_224").vit, 2, True, True)
 
 

@@ -132,6 +132,13 @@ def test_selecting_twice_is_selecting_once(shapes: list[tuple[int, int]]) -> Non
     assert torch.equal(canvas.pixels, store.batch(torch.tensor([2, 1])).pixels)
 
 
+def test_pictures_are_counted_no_larger_than_the_backbone_sees_them() -> None:
+    store = ImageStore.from_images(random_images([(4, 6), (10, 20), (8, 8)]))
+    images = LabelledImages(store, torch.tensor([0, 1]), torch.tensor([0, 0]))
+    assert images.num_bytes(8) == 3 * (4 * 6 + 8 * 8)
+    assert images.num_bytes(100) == 3 * (4 * 6 + 10 * 20)
+
+
 def test_labels_must_pair_with_images() -> None:
     store = ImageStore.from_images(random_images([(4, 4)] * 2))
     with pytest.raises(DataError, match="2 images came with 3 labels"):

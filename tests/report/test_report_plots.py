@@ -1,7 +1,9 @@
 """The files for papers: every figure as PNG and SVG, of a column's width, legible, the same again."""
 
+import io
 import re
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +28,17 @@ def runs(tmp_path: Path) -> list[RunRecord]:
 def test_every_figure_is_written_twice(runs: list[RunRecord], tmp_path: Path) -> None:
     paths = write_plots(runs, tmp_path / "plots")
     names = ["accuracy", "new-task", "forgetting", "capacity", "stored", "learn-time", "evaluate-time", "memory"]
-    names += ["matrix-finetune", "matrix-clare", "claims-clare", *(f"updates-task-{task}-clare" for task in (1, 2, 3))]
+    names += ["choosing", "matrix-finetune", "matrix-clare", "claims-clare"]
+    names += [f"updates-task-{task}-clare" for task in (1, 2, 3)]
     assert [path.name for path in paths] == [f"{name}.{ending}" for name in names for ending in ("png", "svg")]
     assert sorted((tmp_path / "plots").iterdir()) == sorted(paths)
     for path in paths[::2]:
         with Image.open(path) as image:
             assert image.format == "PNG"
-            assert image.size[0] == 990
+            assert image.size[0] == (2066 if path.stem == "choosing" else 990)
     for path in paths[1::2]:
         drawing = path.read_text()
-        assert 'width="237.6pt"' in drawing
+        assert ('width="496pt"' if path.stem == "choosing" else 'width="237.6pt"') in drawing
         assert "<text" in drawing
 
 
@@ -122,6 +125,17 @@ def test_names_are_taken_literally(tmp_path: Path) -> None:
     figure = draw_figures([read_run(write_run(tmp_path / "run", r"$\broken{$ <b>&"))])["accuracy"]
     assert r"$\broken{$ &lt;b&gt;&amp;" in to_svg(figure, "accuracy").decode()
     to_png(figure)
+
+
+def test_characters_that_no_font_has_warn_nobody() -> None:
+    figure = Figure()
+    figure.suptitle("\ue000 \U0010fffd")
+    with pytest.warns(UserWarning, match="Glyph"):
+        figure.savefig(io.BytesIO(), format="png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert to_png(figure).startswith(b"\x89PNG")
+        assert b"</svg>" in to_svg(figure, "name")
 
 
 def test_the_same_runs_give_the_same_drawing(runs: list[RunRecord]) -> None:

@@ -53,3 +53,32 @@ def test_what_training_can_gain() -> None:
     assert len(rows) == 7
     for regime, *cells in rows:
         assert cells == [measured_gain(stream, regime) for stream in COLUMNS], regime
+
+
+def test_what_the_papers_open_points_are_worth(table: Any) -> None:
+    section = (ROOT / "docs/method.md").read_text().split("## Open in the text")[1].split("\n## ")[0]
+    num_rows = 0
+    for row in filter(lambda line: line.startswith("| `"), section.splitlines()):
+        worth = row.split("|")[-2]
+        named = [each if each.startswith("clare") else f"clare-trained{each}" for each in NAMED.findall(worth)]
+        lines = [line for line in table.lines if any(fits(line["row"], name) for name in [*named, "clare"])]
+        known = {f"{100 * share:.1f}" for line in lines for share in shares(line)}
+        figures = re.findall(r"(?<![\w.])\d+\.\d(?!\d)", worth)
+        if named:
+            num_rows += 1
+            assert figures
+            assert set(figures) <= known, row
+    assert num_rows >= 8
+
+
+NAMED = re.compile(r"`((?:clare|-seen)[\w.…-]*)`")
+
+
+def fits(row: str, name: str) -> bool:
+    """Whether a row has a name, of which the end may be left out."""
+    return row.startswith(name[:-1]) if name.endswith("…") else row == name
+
+
+def shares(line: Any) -> list[float]:
+    """Return the accuracies of a run after each task, and the share of the coordinates that it claimed."""
+    return [line.number("final_accuracy"), line.number("capacity_used") or 0.0, *line.numbers("seen_accuracy")]

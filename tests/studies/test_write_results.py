@@ -30,6 +30,7 @@ def pages(write: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     text = tmp_path / "made/text"
     text.mkdir(parents=True)
     (text / "results.md").write_text("# Results\n\n{claims}\n\n{streams}\n")
+    (text / "choosing.md").write_text("# Choosing\n\n{streams}\n")
     (text / "notes.md").write_text("# Notes\n\n{tuning}\n")
     for name in ("claims.toml", "table.html"):
         (tmp_path / "made" / name).write_text((STUDY / name).read_text())
@@ -74,7 +75,9 @@ def test_the_pages_are_what_results_make_them(write: ModuleType) -> None:
         assert path.read_text() == text, f"{path.name} is out of date; run `make results`"
     for stream in results.study.titles:
         if any(line["stream"] == stream and line["images"] == "test" for line in results.table.lines):
-            assert (ROOT / "docs" / write.plot_of(stream)).is_file(), f"{stream} has no plot; run `make results`"
+            for kind in ("", write.COSTS):
+                plot = ROOT / "docs" / write.plot_of(stream, kind)
+                assert plot.is_file(), f"{stream} has no plot; run `make results`"
 
 
 def test_the_page_of_results_can_be_read_at_one_sitting() -> None:
@@ -94,7 +97,7 @@ def test_pages_and_plots_come_out_the_same_again(
         made.append({path: path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in (".md", ".svg", ".csv")})
     assert made[0] == made[1]
     plots = {path.name for path in made[0] if path.suffix == ".svg"}
-    assert plots == {f"results_{TEN}.svg", f"results_{FIFTY}.svg"}
+    assert plots == {f"results_{stream}{kind}.svg" for stream in (TEN, FIFTY) for kind in ("", "_costs")}
     for stream in (TEN, FIFTY):
         assert f"](images/results_{stream}.svg)" in (tmp_path / "docs/results.md").read_text()
 
@@ -115,6 +118,22 @@ def test_the_table_of_a_stream_says_what_was_measured(
     assert rows_of(section, "**clare-plus**")
     assert not rows_of(section, "random")
     assert section.index("joint (bound)") > section.index("ease")
+
+
+def test_methods_that_keep_more_than_the_training_images_take_are_marked(write: ModuleType) -> None:
+    results = write.read_all(STUDY)
+    page = (ROOT / "docs/results.md").read_text().split("## CIFAR-100, 10 tasks")[1].split("\n## ")[0]
+    marked = {line.split("|")[1].strip(" *") for line in page.splitlines() if "†" in line}
+    stored = {
+        entry.row: 4 * int(entry["num_stored"])
+        for entry in results.table.entries("test", TEN)
+        if results.study.row(entry.row).is_plain and entry["num_stored"]
+    }
+    assert marked == {row for row, size in stored.items() if size > 50_000 * 32 * 32 * 3}
+    assert {"clare-plus", "ranpac"} <= marked
+    assert "clare" not in marked
+    drawn = (ROOT / "docs" / write.plot_of(TEN, write.COSTS)).read_text()
+    assert all(words in drawn for words in ("numbers stored", "passes for an image", "time to learn"))
 
 
 def test_every_row_is_in_the_sortable_page_and_validation_figures_only_there(

@@ -33,8 +33,8 @@ def part_sizes(model: Model, num_read: int, with_patches: bool, from_centre: boo
         )
     if from_centre and beside == "class":
         raise BackboneError(
-            f"`method.features.centre` is of patches, but the backbone's feature is their mean ({pool}) and what "
-            "stands beside it is the class token; set it to false"
+            "`method.features.centre` averages the middle patches, but this backbone's feature is a mean of all "
+            f"patches already ({pool}), beside which only the class token can stand; set it to false"
         )
     return [widths[end] for end in ends[-num_read:] for _ in range(2 if with_patches else 1)]
 

@@ -171,8 +171,8 @@ def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
     least = int(model.feature_info[-1]["reduction"])
     if backbone.image_size < least:
         raise BackboneError(
-            f"images of {backbone.image_size} pixels leave nothing of the maps of a {type(model).__name__}, which are "
-            f"{least} times coarser at the end; set `backbone.image_size` to {least} or more"
+            f"images of {backbone.image_size} pixels are too small for a {type(model).__name__}, whose last maps have "
+            f"one place for {least} x {least} pixels; set `backbone.image_size` to {least} or more"
         )
     return backbone
 

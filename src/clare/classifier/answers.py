@@ -94,7 +94,7 @@ class Answers(Changes):
     ) -> Limits:
         """Return from which score on a picture is unknown, and from which probability on a name is in its set."""
         if threshold is not None and unknown_rate is not None:
-            raise DataError("a threshold and a share of known pictures to lose were given; give one of them")
+            raise DataError("threshold and unknown_rate were both given; give one of them")
         for name, share in (("unknown rate", unknown_rate), ("coverage", coverage)):
             if share is not None and not 0 < share < 1:
                 raise DataError(f"the {name} is {share:g}; give a share between 0 and 1, such as 0.05 or 0.95")

@@ -93,7 +93,7 @@ class TransformSettings(Settings):
 
     image_size: int = Field(224, ge=1, le=4096, description="Side of the square that the backbone sees.")
     resize: int = Field(
-        256, ge=1, le=8192, description="Shorter side before the centre crop; `image_size` cuts no border."
+        256, ge=1, le=8192, description="Shorter side before the centre crop; equal to `image_size`, it cuts no border."
     )
     train: Literal["crop", "affine", "none"] = Field(
         "crop", description="Augmentation: random crops, random affine maps, or the test transform."

@@ -155,6 +155,11 @@ class LabelledImages:
         """Return the number of images."""
         return len(self.indices)
 
+    def num_bytes(self, image_size: int) -> int:
+        """Return how many bytes the pixels take, those of a large image as if it were a square of this size."""
+        areas = self.store.sizes[self.indices].prod(dim=1).clamp(max=image_size**2)
+        return int(areas.sum()) * self.store.channels
+
     def select(self, positions: Tensor) -> LabelledImages:
         """Return the images at these positions; the store is shared."""
         return replace(self, indices=self.indices[positions.cpu()], labels=self.labels[positions])

@@ -123,6 +123,7 @@ def _take_up(run: RunFolder, method: Method, stream: Stream, backbone: Backbone,
             num_coordinates=capacity.num_coordinates if capacity else None,
             backbone_hash=backbone.fingerprint,
             is_told_task=is_told_task(method),
+            training_bytes=sum(task.train.num_bytes(backbone.image_size) for task in stream.tasks),
             num_skipped=num_skipped,
         )
         run.tell(start)

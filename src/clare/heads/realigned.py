@@ -32,29 +32,30 @@ class RealignedSettings(FormSettings, TrainingSettings):
     align_learning_rate: float = Field(0.01, gt=0, le=100, description="Learning rate of training the rows again.")
     align_weight_decay: float = Field(5e-4, ge=0, le=1, description="Weight decay of training the rows again.")
     align_turn: int = Field(
-        0, ge=0, le=1000, description="Epochs in which that rate falls to zero, to rise again; 0 means all of them."
+        0, ge=0, le=1000, description="Epochs in which that rate falls to zero, before it rises again; 0: all epochs."
     )
     align_ridge: float = Field(1e-3, ge=1e-12, le=1e6, description="What is added to the variances of a class.")
     align_diagonal: bool = Field(
-        False, description="Keep the variances of a class alone, and draw features whose entries do not hang together."
+        False, description="Keep only the variances of a class, and draw features with independent entries."
     )
     align_decay: Decay = Field(
-        "older", description="Whose means are drawn in by up to a tenth: nobody's, older tasks', or newer tasks'."
+        "older", description="Whose means are made shorter by up to a tenth: nobody's, older tasks', or newer tasks'."
     )
     align_temperature: float = Field(
         0.0,
         ge=0,
         le=1000,
-        description="What logits are divided by, after the mean norm of a task's logits; 0 scales them as in training.",
+        description="Temperature of logits over the mean norm of a task's logits; 0 scales them as in training.",
     )
     align_fade: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Share by which features count for more with each task since, in logits, and drawn ones for less.",
+        description="Share by which drawn features get shorter, and features at test longer, with each task since.",
     )
     restores: bool = Field(
-        False, description="Go on from rows as tasks trained them, not as they were trained again after the last one."
+        False,
+        description="Before a task, put the rows back to what the tasks had trained, without their second training.",
     )
 
     def make(self, num_features: int, seed: int) -> "RealignedHead":

@@ -161,8 +161,8 @@ class InfLoraSettings(MethodSettings, EpochSettings):
     )
     update: Literal["summed", "separate"] = Field(
         "summed",
-        description="Add updates to the weight before its product with the inputs, or multiply them by themselves: "
-        "in half precision a sum rounds an update to the steps of the weight.",
+        description="Add an update to the weight before the product with the inputs, or take its own product with "
+        "them: in half precision a sum rounds the update to the precision of the weight.",
     )
     num_tasks: int = Field(
         0, ge=0, le=1_000_000, description="Tasks over which the threshold rises; 0 means as many as the stream has."

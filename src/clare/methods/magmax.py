@@ -23,7 +23,9 @@ class MagMaxSettings(EpochSettings):
     defaults: ClassVar[Any] = {"epochs": 10, "batch_size": 128}
     head: AnyHead = Field(PrototypeAfterTraining(), description="The classifier.")
     learning_rate: float = Field(1e-5, gt=0, le=100, description="Largest learning rate of AdamW.")
-    row_factor: float = Field(1000.0, gt=0, le=1e6, description="The rows' learning rate, as a multiple of that.")
+    row_factor: float = Field(
+        1000.0, gt=0, le=1e6, description="The rows' learning rate, as a multiple of that of the weights."
+    )
     weight_decay: float = Field(0.1, ge=0, le=1, description="Weight decay, apart from the gradient.")
     warm_up: int = Field(
         500, ge=0, le=1_000_000, description="Steps in which the rate rises, at most half of a task's."

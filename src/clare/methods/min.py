@@ -53,7 +53,7 @@ class MinSettings(SgdSettings):
     epochs: int = Field(10, ge=1, le=10_000, description="Epochs of training a later task.")
     learning_rate: float = Field(0.001, gt=0, le=100, description="Learning rate, which stays.")
     opens_backbone: bool = Field(
-        True, description="Train full linear maps and the backbone's norms on the first task, as the text does not say."
+        True, description="Train full linear maps and the backbone's norms on the first task, beyond the paper's text."
     )
     num_sweeps: int = Field(3, ge=1, le=100, description="Sweeps over augmented images that the regression sees.")
     temperature: float = Field(
@@ -61,8 +61,8 @@ class MinSettings(SgdSettings):
     )
     as_published: bool = Field(
         False,
-        description="Mix as the authors' code does: by shares that stay, of nothing in the first two tasks, and then "
-        "by the cosines with the task before.",
+        description="Mix as the authors' code does, with weights that are not trained: zero in the first two tasks, "
+        "then from the cosines with the task before.",
     )
 
 

@@ -70,12 +70,12 @@ class MoalSettings(SgdSettings, ReadingSettings):
     head: MoalHeadSettings = Field(MoalHeadSettings(), description="The classifier, which is solved, not trained.")
     adapter: AdapterSettings = Field(AdapterSettings(), description="The shared adapter.")
     keep: float = Field(
-        0.999, ge=0, lt=1, description="Share of the averaged adapter that an epoch of a later task leaves."
+        0.999, ge=0, lt=1, description="Share of the averaged adapter that is left after an epoch of a later task."
     )
     as_published: bool = Field(
         False,
-        description="Do as the authors' code and not their text: scale down the first task's rows, and show new images "
-        "that are mistaken once more as well.",
+        description="Follow the authors' code and not their text: scale down the first task's rows, and show also the "
+        "misclassified new images once more.",
     )
 
 

@@ -33,7 +33,7 @@ class TunaSettings(TaskAdapterSettings, MarginSettings):
         "factor e from task to task.",
     )
     as_published: bool = Field(
-        False, description="Ask the newest adapter in the place of the merged one, as the authors' code does."
+        False, description="Use the newest adapter instead of the merged one, as the authors' code does."
     )
 
 

@@ -19,7 +19,9 @@ def writing(
 
     def when_held(holder: str) -> None:
         if not wait:
-            raise ModelError(f"{holder} is teaching {folder}; try again when it is done, or wait for it (no --no-wait)")
+            raise ModelError(
+                f"{holder} is teaching {folder}; try again when it is done, or leave out --no-wait to wait for it"
+            )
         notice(f"{holder} is teaching {folder}; waiting until it is done")
 
     with ExitStack() as stack:

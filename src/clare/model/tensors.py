@@ -71,7 +71,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             elif own in tensors and tensors[own].shape[1:] == tensor.shape[1:]:
                 tensors[own] = torch.cat([tensors[own], tensor])
             else:
-                raise ModelError(f"{part} does not fit the file that it rests on; {RESTORE}")
+                raise ModelError(f"{part} adds to the tensors of an earlier file and does not fit them; {RESTORE}")
     return tensors
 
 

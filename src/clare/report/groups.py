@@ -102,6 +102,12 @@ class Group:
         return kept(self.counted[0])
 
     @property
+    def is_heavy(self) -> bool:
+        """Whether what is kept takes more bytes than the training images would; not known of older runs."""
+        costs, images = self.costs, self.counted[0].start.training_bytes
+        return images is not None and 4 * (costs["num_stored"] or 0) + (costs["picture_bytes"] or 0) > images
+
+    @property
     def peak_memory(self) -> int | None:
         """The most bytes that any task of any seed took."""
         known = [task.peak_memory for run in self.counted for task in run.tasks if task.peak_memory is not None]

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from clare.identity import flatten
 from clare.report import charts, plots
 from clare.report.charts import Chart, Curve, Grid, Histogram
+from clare.report.choosing import AXES, PAGE_WIDE, Choice, choices_of, choosing_figure
 from clare.report.groups import Group, Standing, group_runs
 from clare.report.record import RunRecord, reproduce_command
 from clare.report.standings import (
@@ -184,7 +185,7 @@ class Figures:
         return sorted({seed for group in self.groups for seed in group.seeds}) if several else []
 
     @property
-    def choices(self) -> list[str]:
+    def shown_matrices(self) -> list[str]:
         """Which accuracy matrices can be seen: the mean's, and those of the seeds."""
         return ["mean", *map(str, self.seeds)]
 
@@ -198,17 +199,39 @@ class Figures:
         drawn, groups = plots.chart_figure(chart, self.styles, plots.PAGE), {}
         where = "{} classes seen" if chart.across == "classes seen" else f"{chart.across} {{}}"
         for curve in chart.curves:
-            kind = 'class="series strong"' if self.styles[curve.label].is_strong else 'class="series"'
-            key = as_data(key=str(self.keys[curve.label]))
             known = [index for index, value in enumerate(curve.values) if not np.isnan(value)]
             places = places_in(drawn, [(curve.places[index], curve.values[index]) for index in known])
             points = [
                 [*place, where.format(f"{curve.places[index]:g}"), _value_text(chart, curve, index)]
                 for place, index in zip(places, known, strict=True)
             ]
-            groups[curve.label] = f"{kind}{key}{as_data(label=curve.label, points=points)}"
-            groups[f"{curve.label} band"] = f"{kind}{key}"
+            groups[curve.label] = self._series(curve.label) + as_data(label=curve.label, points=points)
+            groups[f"{curve.label} band"] = self._series(curve.label)
         return Markup(page_svg(drawn, "curves", f"{chart.title}: {chart.upward} against {chart.across}", groups))
+
+    def _series(self, label: str) -> str:
+        """The attributes by which the script finds what is a method's."""
+        return f'class="series{" strong" * self.styles[label].is_strong}"{as_data(key=str(self.keys[label]))}'
+
+    @cached_property
+    def choices(self) -> list[Choice]:
+        """What each method reaches and costs, the best first."""
+        return sorted(choices_of(self.groups), key=lambda choice: -choice.accuracy)
+
+    @property
+    def choosing(self) -> Markup:
+        """The picture to choose a method by; a method's first mark tells the script of all three."""
+        images = self.groups[0].counted[0].start.training_bytes
+        drawn = choosing_figure(self.choices, self.styles, PAGE_WIDE, images)
+        groups: dict[str, str] = {}
+        for choice in self.choices:
+            groups |= {f"{choice.label} {place}": self._series(choice.label) for place in range(len(AXES))}
+            points = [
+                [*places_in(drawn, [(cost, choice.accuracy)], place)[0], words, f"{choice.accuracy:.1f} %"]
+                for place, (cost, words) in enumerate(choice.costs)
+            ]
+            groups[f"{choice.label} 0"] += as_data(label=choice.label, points=points)
+        return Markup(page_svg(drawn, "curves", f"Final accuracy against {', '.join(AXES)}", groups))
 
     def legend(self, chart: Chart) -> list[tuple[str, list[tuple[str, str]]]]:
         """The methods by head, the highest first, each with the number that stands for its curve."""

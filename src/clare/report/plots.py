@@ -123,11 +123,11 @@ def chart_figure(chart: Chart, styles: Mapping[str, Style], size: Size = COLUMN)
     axes.set_xticks([first, *(float(tick) for tick in ticks if first + (last - first) / 15 < tick <= last)])
     axes.margins(x=0.025)
     if size.margins is None:
-        _add_legend(figure, num_columns)
+        add_legend(figure, num_columns)
     return figure
 
 
-def _add_legend(figure: Figure, num_columns: int) -> None:
+def add_legend(figure: Figure, num_columns: int) -> None:
     """Name the curves below the axes."""
     legend = figure.legend(
         loc="outside lower center",

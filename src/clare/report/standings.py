@@ -25,8 +25,8 @@ DEFINITIONS = ACCURACIES + (
     "shared by both methods and all seeds; it tells how much the choice of test images matters, not how much another "
     "seed would. "
     "Trained: the most numbers that a phase of a task trains. Stored: the numbers kept beside the backbone after the "
-    "last task. Passes: how often an image goes through the backbone to be classified. Time: of learning and "
-    "evaluating all tasks. "
+    "last task, with † where they take more than the training images would. Passes: how often an image goes through "
+    "the backbone to be classified. Time: of learning and evaluating all tasks. "
     "A method that saw all classes at once is a bound for the others and is not ranked. "
     "Keeps pictures: training pictures of earlier tasks, which the others have not, are there to be learnt again. "
     "With the task given: each image is set against the classes of its own task alone; a method that must be told the "
@@ -37,6 +37,7 @@ NAMES: dict[Statistic, str] = dict(zip(STATISTICS, ("Average", "Final", "Forgett
 GIVEN: dict[str, TaskFigure] = dict(zip(("Average", "Final", "Forgetting", "Task right"), TASK_FIGURES, strict=True))
 COUNTED = {"Trained": "num_trained", "Stored": "num_stored"}
 COSTS = (*COUNTED, "Passes", "Time")
+HEAVY = " †"
 NO_HEAD = "no head is recorded"
 IN_LATEX = {"average_accuracy": r"$\bar{A}$", "final_accuracy": "$A_T$", "forgetting": "Forgetting"}
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -166,6 +167,7 @@ def _row(standing: Standing, has_seeds: bool, is_wide: bool) -> Row:
     row |= _differences(standing, FINAL)
     passes = costs["passes_per_image"]
     row |= {name: Cell(count(costs[key]), costs[key]) for name, key in COUNTED.items()}
+    row["Stored"] = row["Stored"]._replace(text=row["Stored"].text + HEAVY * group.is_heavy)
     row["Passes"] = Cell(NONE if passes is None else str(passes), passes)
     row["Time"] = Cell(duration(group.seconds), group.seconds)
     if is_wide:

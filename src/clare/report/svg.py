@@ -134,9 +134,9 @@ def as_data(**values: Any) -> str:
     return "".join(f' data-{name}="{escape(value, quote=True)}"' for name, value in data.items())
 
 
-def places_in(figure: Figure, points: Sequence[tuple[float, float]]) -> list[list[float]]:
-    """Where points of a figure's axes are in its element, from the left and from the top."""
-    axes = figure.axes[0]
+def places_in(figure: Figure, points: Sequence[tuple[float, float]], which: int = 0) -> list[list[float]]:
+    """Where points of one of a figure's axes are in its element, from the left and from the top."""
+    axes = figure.axes[which]
     # Otherwise the axes would get their ends only when they are drawn.
     axes.autoscale_view()
     found = axes.transData.transform(points)

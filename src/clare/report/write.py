@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from clare.errors import RunError
 from clare.files import write_bytes, write_json, write_text
 from clare.report.charts import accuracy_grids, claims_grid, make_charts, movement_histograms
+from clare.report.choosing import choices_of, choosing_figure
 from clare.report.groups import Standing, compare, group_runs
 from clare.report.page import build_page
 from clare.report.plots import chart_figure, grid_figure, histogram_figure, styles_of, to_png, to_svg
@@ -62,6 +63,8 @@ def draw_figures(runs: Sequence[RunRecord]) -> dict[str, Figure]:
     groups = group_runs(runs)
     styles = styles_of(groups)
     figures = {chart.name: chart_figure(chart, styles) for chart in make_charts(groups)}
+    if len(choices := choices_of(groups)) > 1:
+        figures["choosing"] = choosing_figure(choices, styles, training_bytes=groups[0].counted[0].start.training_bytes)
     names = _file_names([group.label for group in groups])
     for name, group in zip(names, groups, strict=True):
         matrices, claims = accuracy_grids(group), claims_grid(group) if group.counted[0].tasks else None
