@@ -2,12 +2,11 @@
 
 import hashlib
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, cast
+from typing import Any
 
 import timm
 import torch
@@ -149,16 +148,14 @@ def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
 
 def normalisation(model: Model) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation of each channel in the pretraining of a model."""
-    config = cast(dict[str, Any], getattr(model, "pretrained_cfg", None) or {})
-    channels = num_channels(model)
-    return _per_channel(config.get("mean", (0.5,)), channels), _per_channel(config.get("std", (0.5,)), channels)
+    config, channels = getattr(model, "pretrained_cfg", None) or {}, num_channels(model)
 
+    def per_channel(name: str) -> tuple[float, ...]:
+        values = tuple(map(float, config.get(name, (0.5,))))
+        # timm names three for colour even when the model is built for grey.
+        return values if len(values) == channels else (sum(values) / len(values),) * channels
 
-def _per_channel(values: Sequence[float], channels: int) -> tuple[float, ...]:
-    """Return one value for each channel: timm names three for colour even when the model is built for grey."""
-    if len(values) == channels:
-        return tuple(float(value) for value in values)
-    return (sum(values) / len(values),) * channels
+    return per_channel("mean"), per_channel("std")
 
 
 def fingerprint(model: Model) -> str:
