@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from clare.backbones.hub import WEIGHTS, count_bytes, hub_weights
+from clare.backbones.hub import published
 from clare.backbones.settings import EMBEDDED
 from clare.cli.listing import index_method
-from clare.index import FILE, Index, IndexedWeights
+from clare.index import FILE, Index
 from clare.methods import METHODS
 from clare.presets.load import backbone_names, make_experiment, preset_names, read_backbone, read_preset
 
@@ -21,17 +21,7 @@ def make_index() -> Index:
     return {
         "methods": [index_method(kind) for kind in kinds if kind.__module__.startswith("clare.methods.")],
         "presets": {name: make_experiment(name).method for name in preset_names()},
-        "weights": {name: indexed_weights(name) for name in sorted(set(backbones())) if name != EMBEDDED},
-    }
-
-
-def indexed_weights(name: str) -> IndexedWeights:
-    """Return what timm says of a model's weights."""
-    file = hub_weights(name)
-    return {
-        "repository": file.repository if file else None,
-        "file": file.name if file else WEIGHTS,
-        "num_bytes": count_bytes(name),
+        "weights": {name: published(name) for name in sorted(set(backbones())) if name != EMBEDDED},
     }
 
 

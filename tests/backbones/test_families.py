@@ -281,7 +281,7 @@ def test_other_models_are_refused_before_weights_are_asked_for(
     name: str, kind: str, nearest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr("clare.backbones.vit.hub_weights", lambda _: asked.append(1))
+    monkeypatch.setattr("clare.backbones.vit.hub_file", lambda _: asked.append(1))
     monkeypatch.setattr("clare.backbones.weights.why_unreachable", lambda: "there is no network")
     monkeypatch.setattr("timm.models._builder.load_pretrained", lambda *_, **__: asked.append(1))
     with pytest.raises(BackboneError, match=rf"{kind}.*; the nearest that works is {nearest}$"):

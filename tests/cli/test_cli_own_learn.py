@@ -122,6 +122,7 @@ def test_few_bright_large_and_broken_pictures_are_mentioned(tmp_path: Path) -> N
     assert "broken.jpg' cannot be read as an image and was left out" in output
     assert "nothing is held back of cat" in output
     assert "look like photos" in output
+    assert "clare doctor suggests some for this machine" in output
     assert "5 of 8 drawings have a bright ground and are inverted" in output
     assert "'none of these' is off until" in output
 

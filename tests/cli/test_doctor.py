@@ -1,6 +1,7 @@
 """`clare doctor`: what is missing, harmful or mismatched is found, and what to do is said."""
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
@@ -8,6 +9,8 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 from rich.console import Console
 
+from clare.backbones import suggest
+from clare.backbones.suggest import SUGGESTED
 from clare.cli import doctor
 from clare.cli import main as main_module
 from clare.cli.doctor import PACKAGES, Finding, doctor_command, examine, torchvision_finding
@@ -47,6 +50,11 @@ def wrong(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if not finding.is_good]
 
 
+@pytest.fixture(autouse=True)
+def _speeds_are_hardly_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggest, "SECONDS", 0.0)
+
+
 def test_all_is_well_here() -> None:
     findings = list(examine(versions(), import_nothing))
     assert wrong(findings) == []
@@ -57,6 +65,9 @@ def test_all_is_well_here() -> None:
     assert "GPU" in said
     assert "free on this disk" in said
     assert "embedded stream: 200 classes; backbone " in said
+    for name in SUGGESTED:
+        assert re.search(rf"{name}, \d+ MB, about \d+\.\d images/s here; weights are (here|fetched once)", said)
+    assert re.search(r"this machine suits clare learn --backbone \S+; without a network \S+", said)
     assert not any(finding.remedy for finding in findings)
 
 

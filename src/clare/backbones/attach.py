@@ -42,13 +42,13 @@ def attach(model: Model, names: Sequence[str], act: Act) -> None:
         if isinstance(module, Attached):
             raise BackboneError(f"something is attached to '{name}' of the backbone; detach it first")
     for index, (name, module) in enumerate(zip(names, modules, strict=True)):
-        _set_module(model, name, Attached(module, act, index))
+        model.set_submodule(name, Attached(module, act, index))
 
 
 def restore(model: Model, names: Sequence[str]) -> None:
     """Undo `attach`."""
     for name in names:
-        _set_module(model, name, model.get_submodule(f"{name}.inner"))
+        model.set_submodule(name, model.get_submodule(f"{name}.inner"))
 
 
 def bare_parameter(model: Model, name: str) -> nn.Parameter:
@@ -56,9 +56,3 @@ def bare_parameter(model: Model, name: str) -> nn.Parameter:
     path, _, own = name.rpartition(".")
     module: nn.Module = model.get_submodule(path)
     return dict(module.named_children()).get("inner", module).get_parameter(own)
-
-
-def _set_module(model: Model, name: str, module: nn.Module) -> None:
-    """Put a module in the place of a dotted name."""
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, module)

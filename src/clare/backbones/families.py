@@ -4,7 +4,8 @@ Shapes: B images, N tokens, D width of the residual stream; the stream of a hier
 (B, D, H, W), whose width grows from stage to stage.
 """
 
-from bisect import bisect
+from itertools import accumulate
+from math import log
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -21,8 +22,6 @@ from clare.errors import BackboneError
 
 Model = Any
 """A timm model of one of these families: they share names of methods and no base class."""
-
-
 Context = dict[str, Tensor | None]
 """What timm hands a block beside the stream."""
 
@@ -88,9 +87,9 @@ class Family:
 
     def ends(self, model: Model) -> list[int]:
         """Return the blocks after which the stream can be read: all, or the last of each stage."""
-        groups = self.groups(model)
-        last = [sum(len(blocks) for _, blocks, _, _ in groups[: place + 1]) - 1 for place in range(len(groups))]
-        return list(range(len(self.widths(model)))) if self.unit == "blocks" else last
+        if self.unit == "blocks":
+            return list(range(len(self.widths(model))))
+        return [end - 1 for end in accumulate(len(blocks) for _, blocks, _, _ in self.groups(model))]
 
     def tokens(self, x: Tensor) -> Tensor:
         """Return a stream as tokens, shape (B, N, D)."""
@@ -204,14 +203,12 @@ FAMILIES: tuple[tuple[type[nn.Module], Family], ...] = (
 )
 
 
-LADDERS = {
-    "plain": ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224", "vit_large_patch16_224"),
-    "windows": ("swin_tiny_patch4_window7_224", "swin_small_patch4_window7_224", "swin_base_patch4_window7_224"),
-    "convolutions": ("convnext_atto", "convnext_tiny", "convnext_base", "convnext_large"),
+NEAREST = {
+    "plain": {"vit_tiny_patch16_224": 6, "vit_small_patch16_224": 22, "vit_base_patch16_224": 86},
+    "windows": {"swin_tiny_patch4_window7_224": 28, "swin_base_patch4_window7_224": 88},
+    "convolutions": {"convnext_atto": 4, "convnext_tiny": 29, "convnext_base": 89},
 }
-"""Models that work, from small to large, for who named one that does not."""
-STEPS = {"plain": (12, 45, 170), "windows": (38, 68), "convolutions": (12, 50, 130)}
-"""From how many millions of parameters on the next larger one is nearer."""
+"""Models that work with their millions of parameters, for who named one that does not."""
 
 
 def family_of(model: Model) -> Family:
@@ -231,12 +228,12 @@ def check_model(model: Model) -> None:
         halves_of(model.get_submodule(name))
 
 
-def _refusal(model: Model, what: str, ladder_name: str | None = None) -> str:
+def _refusal(model: Model, what: str, likest: str | None = None) -> str:
     """Say that a model is none that works, and which is nearest."""
     parts = [type(part).__name__ for part in model.modules()] if isinstance(model, nn.Module) else []
     attends, windows = any("Att" in name for name in parts), any("Window" in name or "Stage" in name for name in parts)
-    kind = ladder_name or ("convolutions" if not attends else "windows" if windows else "plain")
-    size = sum(parameter.numel() for parameter in model.parameters()) / 1e6 if parts else 22
-    nearest = LADDERS[kind][bisect(STEPS[kind], size)]
+    kind = likest or ("convolutions" if not attends else "windows" if windows else "plain")
+    size = sum(parameter.numel() for parameter in model.parameters()) / 1e6 if parts else 0
+    nearest = min(NEAREST[kind], key=lambda name: abs(log(NEAREST[kind][name] / (size or 22))))
     known = ", ".join(kind.__name__ for kind, _ in FAMILIES)
     return f"the backbone {what}, not a model that adapters can join ({known}); the nearest that works is {nearest}"

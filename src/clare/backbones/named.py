@@ -5,12 +5,11 @@ from pathlib import Path
 import timm
 from safetensors import SafetensorError, safe_open
 
+from clare.backbones.hub import check_name
 from clare.backbones.originals import MODEL, SUFFIXES, convert
-from clare.backbones.recognise import Shapes, fitting_model, is_plain, models_like
-from clare.backbones.vit import EMBEDDED_ARCHITECTURE, BackboneSettings, check_name
+from clare.backbones.recognise import fitting_model, models_like, plain_model
+from clare.backbones.vit import EMBEDDED, EMBEDDED_ARCHITECTURE, BackboneSettings
 from clare.errors import BackboneError
-
-WIDTHS = {192: "tiny", 384: "small", 768: "base", 1024: "large"}
 
 
 def is_weights_file(name: str) -> bool:
@@ -47,31 +46,21 @@ def _from_file(path: Path) -> BackboneSettings:
         ) from error
     # As good as the root of the number of patches, with class token and registers or without.
     side = round((shapes["pos_embed"][1] - 1) ** 0.5) if "pos_embed" in shapes else None
-    if noted is None and side is not None and is_plain(shapes):
-        return _plain(path, shapes, side)
-    name = noted or fitting_model(shapes, models_like(shapes))
-    if name is None or not timm.is_model(name):
-        raise BackboneError(f"{path} holds no weights of a timm model that works; convert them to timm's names first")
-    size = None if side is None else side * shapes["patch_embed.proj.weight"][-1]
-    return BackboneSettings(name=name, weights=str(path.resolve()), image_size=size)
-
-
-def _plain(path: Path, shapes: Shapes, num_rows: int) -> BackboneSettings:
-    """Return the settings of a plain ViT of any depth, from the shapes of its weights."""
-    width, channels, patch, _ = shapes["patch_embed.proj.weight"]
-    depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
-    side = num_rows * patch
-    if patch == EMBEDDED_ARCHITECTURE["patch_size"] and channels == 1:
-        sizes = {"img_size": side, "embed_dim": width, "depth": depth, "num_heads": max(1, width // 64)}
-        changed = {key: value for key, value in sizes.items() if value != EMBEDDED_ARCHITECTURE[key]}
-        return BackboneSettings(weights=str(path.resolve()), architecture=changed)
-    kind = "reg4_dinov2" if "reg_token" in shapes else "dinov2" if "blocks.0.ls1.gamma" in shapes else "224"
-    name = f"vit_{WIDTHS.get(width, f'{width}-wide')}_patch{patch}_{kind}"
-    if not timm.is_model(name):
+    plain = None if noted else plain_model(shapes)
+    name = noted or plain or fitting_model(shapes, models_like(shapes))
+    if name is None or not (plain or timm.is_model(name)):
         raise BackboneError(
-            f"{path} looks like the weights of {name}, which timm does not have; teach it from Python with "
-            "BackboneSettings, which takes any name and architecture"
+            f"{path} holds no weights of a timm model that works; convert them to timm's names first, or "
+            "name the model as `backbone.name` of a preset"
         )
-    return BackboneSettings(
-        name=name, weights=str(path.resolve()), image_size=side, architecture={"depth": depth, "in_chans": channels}
-    )
+    size = None if side is None else side * shapes["patch_embed.proj.weight"][-1]
+    if plain is None:
+        return BackboneSettings(name=name, weights=str(path.resolve()), image_size=size)
+    width, channels, *_ = shapes["patch_embed.proj.weight"]
+    depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
+    if plain != EMBEDDED:
+        sizes = {"depth": depth, "in_chans": channels}
+        return BackboneSettings(name=name, weights=str(path.resolve()), image_size=size, architecture=sizes)
+    sizes = {"img_size": size, "embed_dim": width, "depth": depth, "num_heads": max(1, width // 64)}
+    changed = {key: value for key, value in sizes.items() if value != EMBEDDED_ARCHITECTURE[key]}
+    return BackboneSettings(weights=str(path.resolve()), architecture=changed)

@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -82,7 +81,12 @@ def pretrain(
     averaged = copy.deepcopy(model).eval()
     train, test = dataset.train.to(device), dataset.test.to(device)
     transforms = Transforms(AUGMENTATION, *normalisation(model.vit))
-    optimizer = _optimizer(model, settings)
+    # Matrices are decayed, vectors are not.
+    groups = [
+        {"params": [part for part in model.parameters() if (part.ndim > 1) == is_matrix], "weight_decay": decay}
+        for is_matrix, decay in ((True, settings.weight_decay), (False, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98))
     num_steps = settings.epochs * (len(train) // settings.batch_size)
     step = 0
     for epoch in range(settings.epochs):
@@ -110,17 +114,6 @@ def rate_at(step: int, num_steps: int, settings: PretrainSettings) -> float:
     """Return the learning rate of a step: a linear rise, then a cosine to zero."""
     rise = min(1.0, (step + 1) / max(1, int(num_steps * settings.warmup_share)))
     return settings.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * step / num_steps))
-
-
-def _optimizer(model: nn.Module, settings: PretrainSettings) -> torch.optim.AdamW:
-    """Decay matrices but not vectors."""
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": settings.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98))
 
 
 def _mixed_batch(

@@ -1,12 +1,14 @@
 """Which timm model a file of weights is for, recognised by the names and shapes in it."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 import timm
 from torch import Tensor
 
 from clare.backbones.hub import outline
-from clare.backbones.vit import CLASSIFIER
+from clare.backbones.settings import EMBEDDED
+from clare.backbones.vit import CLASSIFIER, EMBEDDED_ARCHITECTURE, EMBEDDED_BASE
 
 Shapes = Mapping[str, tuple[int, ...]]
 FAMILIES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
@@ -19,23 +21,21 @@ FAMILIES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("blocks.0.gamma_1", "blocks.0.attn.q_proj.weight", "blocks.0.attn.q_bias"), ("vit*dinov3*", "eva*", "vit*rope*")),
 )
 """A name that only weights of a family have, and how its models are called; a plain ViT has none of these."""
-UNCOMMON = ("norm_pre.", "attn_pool.", "fc_norm.", "dist_token")
-"""What a plain ViT has not: norms before the blocks, another pooling, a token for distillation."""
+WIDTHS = {192: "tiny", 384: "small", 768: "base", 1024: "large"}
 POSITIONS = ("pos_embed", "rope.periods")
 """What depends on the size of the images."""
 
 
-def is_plain(shapes: Shapes) -> bool:
-    """Tell whether weights are of a ViT or a DINOv2 that is like all others of its width and patches."""
-    if not {"patch_embed.proj.weight", "pos_embed", "cls_token"} <= shapes.keys():
-        return False
-    if any(key.startswith(UNCOMMON) for key in shapes) or any(
-        mark in shapes for marks, _ in FAMILIES for mark in marks
-    ):
-        return False
-    # DeiT 3 scales its branches as DINOv2 does, and has no position for the class token.
-    has_class_position = (shapes["pos_embed"][1] - 1) ** 0.5 % 1 == 0
-    return has_class_position or "blocks.0.ls1.gamma" not in shapes or "reg_token" in shapes
+def plain_model(shapes: Shapes) -> str | None:
+    """Return the drawing model, plain ViT or DINOv2 with parts of these names, whatever its depth and channels are."""
+    if not {"patch_embed.proj.weight", "pos_embed"} <= shapes.keys():
+        return None
+    width, channels, patch, _ = shapes["patch_embed.proj.weight"]
+    names = [f"vit_{WIDTHS.get(width)}_patch{patch}_{kind}" for kind in ("224", "dinov2", "reg4_dinov2")]
+    bases = {name: name for name in names if timm.is_model(name)}
+    if (patch, channels) == (EMBEDDED_ARCHITECTURE["patch_size"], 1):
+        bases = {EMBEDDED: EMBEDDED_BASE}
+    return next((name for name, base in bases.items() if _parts(outline(base).state_dict()) == _parts(shapes)), None)
 
 
 def models_like(shapes: Shapes) -> list[str]:
@@ -58,6 +58,11 @@ def fitting_model(shapes: Shapes, names: Iterable[str]) -> str | None:
 def shapes_of(weights: Mapping[str, Tensor]) -> Shapes:
     """Return the shapes of weights by their names."""
     return {key: tuple(value.shape) for key, value in weights.items()}
+
+
+def _parts(names: Iterable[str]) -> set[str]:
+    """Return the names of weights, those of the classifier and of all blocks but the first aside."""
+    return {name for name in names if name not in CLASSIFIER and not re.match(r"blocks\.[1-9]", name)}
 
 
 def _compared(shapes: Shapes) -> dict[str, tuple[int, ...]]:

@@ -16,38 +16,30 @@ Halves = Callable[..., tuple[Tensor, Tensor]]
 """From a block and its stream, what the last branch reads and what the block returns, to the bit as timm has it."""
 
 
-def _plain(block: Any, x: Tensor, **context: Any) -> tuple[Tensor, Tensor]:
-    """Norms before each branch, scales behind it."""
-    middle = x + block.drop_path1(block.ls1(block.attn(block.norm1(x), **context)))
-    return middle, middle + block.drop_path2(block.ls2(block.mlp(block.norm2(middle))))
+def _norms_before(block: Any, x: Tensor, **context: Any) -> tuple[Tensor, Tensor]:
+    """Attention and MLP, each behind a norm."""
+    # Swin's own attention cuts its map into windows.
+    attend = getattr(block, "_attn", block.attn)
+    middle = x + block.drop_path1(_scaled(block, 1, attend(block.norm1(x), **context)))
+    tokens = middle.flatten(1, -2)
+    return middle, (tokens + block.drop_path2(_scaled(block, 2, block.mlp(block.norm2(tokens))))).view_as(middle)
 
 
-def _scaled(block: Any, x: Tensor, **context: Any) -> tuple[Tensor, Tensor]:
-    """Norms before each branch, and scales that are parameters of the block, or none."""
-    update = block.attn(block.norm1(x), **context)
-    middle = x + block.drop_path1(update if block.gamma_1 is None else block.gamma_1 * update)
-    update = block.mlp(block.norm2(middle))
-    return middle, middle + block.drop_path2(update if block.gamma_2 is None else block.gamma_2 * update)
-
-
-def _post(block: Any, x: Tensor, **context: Any) -> tuple[Tensor, Tensor]:
-    """Norms behind each branch."""
-    middle = x + block.drop_path1(block.norm1(block.attn(x, **context)))
-    return middle, middle + block.drop_path2(block.norm2(block.mlp(middle)))
-
-
-def _window(block: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention in windows of a map, norms before each branch."""
-    middle = x + block.drop_path1(block._attn(block.norm1(x)))
-    tokens = middle.flatten(1, 2)
-    return middle, (tokens + block.drop_path2(block.mlp(block.norm2(tokens)))).view_as(middle)
-
-
-def _window_post(block: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention in windows of a map, norms behind each branch."""
-    middle = x + block.drop_path1(block.norm1(block._attn(x)))
-    tokens = middle.flatten(1, 2)
+def _norms_behind(block: Any, x: Tensor, **context: Any) -> tuple[Tensor, Tensor]:
+    """Attention and MLP, each before a norm."""
+    attend = getattr(block, "_attn", block.attn)
+    middle = x + block.drop_path1(block.norm1(attend(x, **context)))
+    tokens = middle.flatten(1, -2)
     return middle, (tokens + block.drop_path2(block.norm2(block.mlp(tokens)))).view_as(middle)
+
+
+def _scaled(block: Any, number: int, update: Tensor) -> Tensor:
+    """Return what a branch adds times its scale, which is a module, a parameter of the block, or not there."""
+    if hasattr(block, f"ls{number}"):
+        scaled: Tensor = getattr(block, f"ls{number}")(update)
+        return scaled
+    scale = getattr(block, f"gamma_{number}", None)
+    return update if scale is None else scale * update
 
 
 def _whole(block: Any, x: Tensor, **context: Any) -> tuple[Tensor, Tensor]:
@@ -56,16 +48,16 @@ def _whole(block: Any, x: Tensor, **context: Any) -> tuple[Tensor, Tensor]:
 
 
 RESIDUALS: dict[type[nn.Module], Halves] = {
-    vision_transformer.Block: _plain,
-    vision_transformer.ResPostBlock: _post,
+    vision_transformer.Block: _norms_before,
+    vision_transformer.ResPostBlock: _norms_behind,
     vision_transformer.ParallelScalingBlock: _whole,
     vision_transformer.DiffParallelScalingBlock: _whole,
     vision_transformer.ParallelThingsBlock: _whole,
-    eva.EvaBlock: _scaled,
-    eva.EvaBlockPostNorm: _post,
-    beit.Block: _scaled,
-    swin_transformer.SwinTransformerBlock: _window,
-    swin_transformer_v2.SwinTransformerV2Block: _window_post,
+    eva.EvaBlock: _norms_before,
+    eva.EvaBlockPostNorm: _norms_behind,
+    beit.Block: _norms_before,
+    swin_transformer.SwinTransformerBlock: _norms_before,
+    swin_transformer_v2.SwinTransformerV2Block: _norms_behind,
     convnext.ConvNeXtBlock: _whole,
 }
 

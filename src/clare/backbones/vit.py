@@ -2,11 +2,11 @@
 
 import hashlib
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, cast
+from textwrap import shorten
+from typing import Any
 
 import timm
 import torch
@@ -15,14 +15,14 @@ from safetensors.torch import load_file
 from torch import nn
 
 from clare.backbones.families import Model, check_model, family_of
-from clare.backbones.hub import hub_weights, outline
+from clare.backbones.hub import check_name, outline
 from clare.backbones.settings import EMBEDDED as EMBEDDED
 from clare.backbones.settings import EMBEDDED_WEIGHTS as EMBEDDED_WEIGHTS
 from clare.backbones.settings import BackboneSettings as BackboneSettings
-from clare.backbones.weights import check_reach
-from clare.errors import BackboneError, nearest
-from clare.hub import without_connection
+from clare.backbones.weights import check_reach, hub_file, unfetched
+from clare.errors import BackboneError
 
+EMBEDDED_BASE = "vit_tiny_patch16_224"
 EMBEDDED_ARCHITECTURE: dict[str, Any] = {
     "img_size": 28,
     "patch_size": 7,
@@ -74,55 +74,31 @@ def num_channels(model: Model) -> int:
 
 def build_embedded(**sizes: Any) -> Model:
     """Build the drawing model with random weights; sizes other than its own make a smaller or larger one."""
-    vit: Model = timm.create_model("vit_tiny_patch16_224", num_classes=0, **{**EMBEDDED_ARCHITECTURE, **sizes})
+    vit: Model = timm.create_model(EMBEDDED_BASE, num_classes=0, **{**EMBEDDED_ARCHITECTURE, **sizes})
     vit.pretrained_cfg = {}
     return vit
-
-
-def check_name(name: str) -> None:
-    """Refuse a model that timm does not have, and weights that it does not have of a model."""
-    base = name.split(".")[0]
-    if name != EMBEDDED and not timm.is_model(base):
-        known = [*timm.list_models("vit_*"), EMBEDDED]
-        raise BackboneError(
-            f"timm knows no model '{name}'{nearest(base, known)}; `backbone.name` takes a timm name or '{EMBEDDED}'"
-        )
-    tagged = timm.list_pretrained(f"{base}.*")
-    if "." in name and name not in tagged:
-        raise BackboneError(
-            f"timm knows no weights '{name}'{nearest(name, tagged)}; known tags of {base}: {', '.join(tagged)}"
-        )
 
 
 def create(settings: BackboneSettings, drop_path: float = 0.0) -> Model:
     """Build the model, with timm's pretrained weights only when it has some and no file replaces them."""
     name = settings.name
-    sizes: dict[str, Any] = {**settings.architecture, **({"drop_path_rate": drop_path} if drop_path else {})}
     check_name(name)
     fetch = name != EMBEDDED and settings.weights == "pretrained"
-    if name != EMBEDDED and (fetch or settings.image_size is not None):
+    sizes: dict[str, Any] = {**settings.architecture, **({"drop_path_rate": drop_path} if drop_path else {})}
+    if fetch or settings.image_size is not None:
+        outlined = outline(EMBEDDED_BASE if name == EMBEDDED else name)
         # Before weights are asked for.
-        check_model(outline(name))
+        check_model(outlined)
+        sizes |= {"img_size": settings.image_size} if settings.image_size and family_of(outlined).sizes_by_name else {}
     check_reach(settings)
-    if settings.image_size is not None and (name == EMBEDDED or family_of(outline(name)).sizes_by_name):
-        sizes["img_size"] = settings.image_size
     try:
         if name == EMBEDDED:
             return build_embedded(**sizes)
-        model = timm.create_model(name, pretrained=fetch, num_classes=0, **sizes)
+        return timm.create_model(name, pretrained=fetch, num_classes=0, **sizes)
     except Exception as error:
-        if not fetch:
-            raise BackboneError(f"timm could not build '{name}': {error}; check `backbone.architecture`") from error
-        file = hub_weights(name)
-        remedy = (
-            "set `backbone.weights` to a local safetensors file"
-            if file is None
-            else f"connect once, or {without_connection(file)}"
-        )
-        raise BackboneError(
-            f"the weights of '{name}' could not be fetched ({type(error).__name__}); {remedy}"
-        ) from error
-    return model
+        if fetch:
+            raise unfetched(f"of '{name}'", type(error).__name__, hub_file(name)) from error
+        raise BackboneError(f"timm could not build '{name}': {error}; check `backbone.architecture`") from error
 
 
 def _load_weights(vit: Model, path: Path, resize: bool) -> None:
@@ -138,27 +114,20 @@ def _load_weights(vit: Model, path: Path, resize: bool) -> None:
         raise BackboneError(
             f"{path} is not a readable safetensors file ({error}); convert or fetch it again"
         ) from error
-    expected = vit.state_dict()
     # Published files come with the classifier of their pretraining.
     weights = {key: value for key, value in weights.items() if key not in CLASSIFIER}
-    changed = [key for key in weights.keys() & expected.keys() if weights[key].shape != expected[key].shape]
+    shapes = {key: value.shape for key, value in vit.state_dict().items()}
+    changed = [key for key in weights if weights[key].shape != shapes.get(key, weights[key].shape)]
     if resize and changed and all("pos" in key for key in changed):
-        # Positions of another image size are resampled as timm does it for its own weights.
         weights = sys.modules[type(vit).__module__].checkpoint_filter_fn(weights, vit)
-    missing = sorted(expected.keys() - weights.keys())
-    unknown = sorted(weights.keys() - expected.keys())
-    reshaped = sorted(key for key in expected.keys() & weights.keys() if expected[key].shape != weights[key].shape)
-    if missing or unknown or reshaped:
-        parts = [("missing", missing), ("unknown", unknown), ("of another shape", reshaped)]
-        detail = "; ".join(
-            f"{len(keys)} {what} ({', '.join(keys[:3])}{', …' if len(keys) > 3 else ''})"
-            for what, keys in parts
-            if keys
-        )
+    try:
+        vit.load_state_dict(weights)
+    except RuntimeError as error:
+        # After a heading, torch has a line for each way in which names differ and for each other shape.
+        lines = [shorten(line, 160, placeholder=" …") for line in str(error).splitlines()[1:4]]
         raise BackboneError(
-            f"{path} does not fit the backbone: {detail}; check `backbone.name` and `backbone.image_size`"
-        )
-    vit.load_state_dict({key: value.to(expected[key].dtype) for key, value in weights.items()})
+            f"{path} does not fit the backbone: {' '.join(lines)}; check `backbone.name` and `backbone.image_size`"
+        ) from None
 
 
 def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
@@ -179,16 +148,14 @@ def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
 
 def normalisation(model: Model) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation of each channel in the pretraining of a model."""
-    config = cast(dict[str, Any], getattr(model, "pretrained_cfg", None) or {})
-    channels = num_channels(model)
-    return _per_channel(config.get("mean", (0.5,)), channels), _per_channel(config.get("std", (0.5,)), channels)
+    config, channels = getattr(model, "pretrained_cfg", None) or {}, num_channels(model)
 
+    def per_channel(name: str) -> tuple[float, ...]:
+        values = tuple(map(float, config.get(name, (0.5,))))
+        # timm names three for colour even when the model is built for grey.
+        return values if len(values) == channels else (sum(values) / len(values),) * channels
 
-def _per_channel(values: Sequence[float], channels: int) -> tuple[float, ...]:
-    """Return one value for each channel: timm names three for colour even when the model is built for grey."""
-    if len(values) == channels:
-        return tuple(float(value) for value in values)
-    return (sum(values) / len(values),) * channels
+    return per_channel("mean"), per_channel("std")
 
 
 def fingerprint(model: Model) -> str:

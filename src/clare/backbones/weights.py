@@ -19,7 +19,7 @@ from clare.hub import (
     why_unreachable,
     without_connection,
 )
-from clare.index import read_index
+from clare.index import IndexedWeights, read_index
 
 
 @dataclass(frozen=True)
@@ -52,34 +52,39 @@ def check_reach(settings: BackboneSettings) -> None:
     """Refuse weights that are neither here nor to be had from the Hub."""
     found = find_weights(settings)
     reason = why_unreachable() if found.hub is not None and found.path is None else None
-    if found.hub is not None and reason is not None:
-        raise BackboneError(
-            f"the weights of '{settings.name}' could not be fetched ({reason}); connect once, or "
-            f"{without_connection(found.hub)}"
-        )
+    if reason is not None:
+        raise unfetched(f"of '{settings.name}'", reason, found.hub)
+
+
+def unfetched(whose: str, reason: object, file: HubFile | None) -> BackboneError:
+    """Return what is said where weights do not come from the Hub."""
+    remedy = (
+        f"connect once, or {without_connection(file)}" if file else "set `backbone.weights` to a local safetensors file"
+    )
+    return BackboneError(f"the weights {whose} could not be fetched ({reason}); {remedy}")
 
 
 def hub_file(name: str) -> HubFile | None:
-    """Return the file on the Hub with a timm model's weights; of a model that no preset names, timm is asked."""
-    known = read_index()["weights"].get(name)
-    if known is None:
-        # timm brings torch.
-        from clare.backbones.hub import hub_weights
-        from clare.backbones.vit import check_name
-
-        check_name(name)
-        return hub_weights(name)
+    """Return the file on the Hub with a timm model's weights; a few models have none there."""
+    known = _published(name)
     return None if known["repository"] is None else HubFile(known["repository"], known["file"])
 
 
 def weights_size(name: str) -> int:
     """Return how many bytes a timm model's weights have in full precision, classifier included."""
+    return _published(name)["num_bytes"]
+
+
+def _published(name: str) -> IndexedWeights:
+    """Return what is known of a timm model's weights; of a model that no preset names, timm is asked."""
     known = read_index()["weights"].get(name)
     if known is None:
-        from clare.backbones.hub import count_bytes
+        # timm brings torch.
+        from clare.backbones.hub import check_name, published
 
-        return count_bytes(name)
-    return known["num_bytes"]
+        check_name(name)
+        known = published(name)
+    return known
 
 
 def fetch_weights(file: HubFile, endpoint: str | None = None, free_bytes: Callable[[Path], int] = free_space) -> Path:
@@ -88,5 +93,4 @@ def fetch_weights(file: HubFile, endpoint: str | None = None, free_bytes: Callab
         check_space(cache_folder(), file_size(file, endpoint) or 0, free_bytes, BackboneError)
         return download(file, endpoint=endpoint)
     except HubError as reason:
-        remedy = f"connect once, or {without_connection(file)}"
-        raise BackboneError(f"the weights {file.repository} could not be fetched ({reason}); {remedy}") from reason
+        raise unfetched(file.repository, reason, file) from reason

@@ -7,11 +7,14 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
 from clare.errors import ClareError
+
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = (
     "torch",
@@ -51,7 +54,7 @@ def doctor_command(console: Console) -> int:
 
 
 def examine(version_of: Callable[[str], str], import_module: Callable[[str], object]) -> Iterator[Finding]:
-    """Look at Python, the packages, torchvision's operators, the device and the embedded data."""
+    """Look at Python, the packages, torchvision's operators, the device, backbones for photos and the embedded data."""
     is_new = sys.version_info >= (3, 11)
     yield Finding(is_new, f"Python {platform.python_version()}", "" if is_new else "install Python 3.11 or newer")
     packages = [_package(name, version_of) for name in PACKAGES]
@@ -71,6 +74,7 @@ def examine(version_of: Callable[[str], str], import_module: Callable[[str], obj
         yield Finding(True, f"GPU: {torch.cuda.get_device_name()} ({torch.cuda.device_count()} in all)")
     else:
         yield Finding(True, f"no GPU: runs use {torch.get_num_threads()} CPU threads of {os.cpu_count()} in fp32")
+    yield from _backbones(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     free = shutil.disk_usage(".").free / 1e9
     yield Finding(
         free > 1, f"{free:.0f} GB free on this disk", "" if free > 1 else "free some space: runs write checkpoints"
@@ -81,6 +85,22 @@ def examine(version_of: Callable[[str], str], import_module: Callable[[str], obj
         yield Finding(True, f"embedded stream: {len(dataset.classes)} classes; backbone {backbone.fingerprint}")
     except ClareError as error:
         yield Finding(False, f"the embedded benchmark cannot be loaded: {error}", "install clare again")
+
+
+def _backbones(device: "torch.device") -> Iterator[Finding]:
+    """Suggest backbones for photos."""
+    from clare.backbones.suggest import best, suggestions
+    from clare.data.placement import this_machine
+
+    found = suggestions(device)
+    for one in found:
+        where = "weights are here" if one.is_here else "weights are fetched once, which needs a network"
+        size = f"{one.num_bytes / 1e6:.0f} MB, about {one.speed:.1f} images/s here"
+        yield Finding(True, f"backbone for photos: {one.name}, {size}; {where}")
+    here, free = [one for one in found if one.is_here], this_machine(device).device_bytes
+    without = best(here, free).name if here else "none, or a weights file"
+    suited = f"for photos this machine suits clare learn --backbone {best(found, free).name}"
+    yield Finding(True, f"{suited}; without a network {without}")
 
 
 def _package(name: str, version_of: Callable[[str], str]) -> Finding:

@@ -127,7 +127,7 @@ def say_before(bar: Bar, model: Classifier, source: Source, mode: Mode) -> None:
         if sides and median(sides) > LARGEST_DRAWING:
             bar.notice(
                 f"pictures of {median(sides):.0f} pixels look like photos, but this model sees 28 by 28 grey pixels; "
-                "for photos make a model with --backbone"
+                "for photos make a model with --backbone, of which clare doctor suggests some for this machine"
             )
 
 
