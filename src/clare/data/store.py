@@ -34,8 +34,9 @@ class ImageStore:
 
     def __init__(self, flat: Tensor, sizes: Tensor, channels: int, is_mapped: bool = False) -> None:
         """Take the pixels of all images in order, their (N, 2) heights and widths, and whether they are in a file."""
-        # Rows of a canvas are read at its full width, so the last row of the last image needs something behind it.
-        missing = num_store_bytes(sizes, channels) - len(flat)
+        # Rows of a canvas are read at its full width, so the last row of the last image needs something behind it,
+        # which a file has.
+        missing = 0 if is_mapped else num_store_bytes(sizes, channels) - len(flat)
         self.flat = torch.cat([flat, flat.new_zeros(missing)]) if missing > 0 else flat
         self.sizes = sizes.cpu()
         self.channels = channels
@@ -46,8 +47,8 @@ class ImageStore:
         """Height and width of every batch: those of the largest image, so that shapes never change."""
         # Beside the pixels: gathering a batch then needs nothing from the host.
         areas = self.sizes.prod(dim=1) * channels
-        self._sizes = self.sizes.to(flat.device)
-        self._starts = (areas.cumsum(0) - areas).to(flat.device)
+        self._sizes = self.sizes.to(self.device)
+        self._starts = (areas.cumsum(0) - areas).to(self.device)
 
     @classmethod
     def from_images(cls, images: Sequence[Pixels]) -> ImageStore:
