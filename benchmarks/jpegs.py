@@ -173,8 +173,8 @@ def measure_reference(plan: Plan, device: torch.device) -> tuple[Seconds, dict[s
     with torch.no_grad():
         network(_blank_batch(plan, device))
     size, resize = plan.transforms.image_size, plan.transforms.resize
-    train = _pictures(plan.files("train"), reference.train_transform(size))
-    test = _pictures(plan.files("test"), reference.test_transform(size, resize))
+    train = labelled_pictures(plan.files("train"), reference.train_transform(size))
+    test = labelled_pictures(plan.files("test"), reference.test_transform(size, resize))
     steps: list[float] = []
 
     def note_step(*_: object) -> None:
@@ -205,7 +205,7 @@ def measure_reference(plan: Plan, device: torch.device) -> tuple[Seconds, dict[s
     return seconds, {"cold_share": cold_share, "num_workers": plan.num_workers, "precision": "fp32"}
 
 
-def _pictures(files: Sequence[Path], transform: Any) -> reference.Pictures:
+def labelled_pictures(files: Sequence[Path], transform: Any) -> reference.Pictures:
     """Return a data set that decodes a file whenever it is asked for."""
     names = sorted({path.parent.name for path in files})
     labels = np.array([names.index(path.parent.name) for path in files])
