@@ -97,7 +97,7 @@ def test_shrinking_is_asked_for_and_near(tmp_path: Path) -> None:
     found, exact = (dataset.train.batch(torch.arange(6))[0].pixels for dataset in (small, plain))
     kept = kept_of(paths[0], DataSettings(dataset="folder", store_size=200, store="encoded"))
     assert kept is not None
-    with Image.open(BytesIO(kept.content)) as image:
+    with Image.open(BytesIO(kept[0])) as image:
         assert (image.format, image.size) == ("JPEG", (250, 200))
         assert np.array_equal(found[0, :, :200, :250].numpy(), np.asarray(image).transpose(2, 0, 1))
     # What is not larger than asked for is kept as it is.
@@ -181,7 +181,7 @@ def test_a_file_with_a_side_too_long_for_jpeg_is_kept_as_it_is(tmp_path: Path) -
     form = DataSettings(dataset="folder", store_size=3, store="encoded", channels=1)
     kept = kept_of(tmp_path / "long.png", form)
     assert kept is not None
-    assert kept.size == (3, 52_500)
+    assert kept[1] == (3, 52_500)
 
 
 @pytest.mark.gpu

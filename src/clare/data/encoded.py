@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -28,25 +28,21 @@ MAX_SIDE = 65_500
 """Pixels; JPEG knows no longer sides."""
 
 
-class Kept(NamedTuple):
-    """What is kept of a file, and the height and width of the image that it gives."""
-
-    content: bytes
-    size: tuple[int, ...]
+Kept = tuple[bytes, tuple[int, ...]]
+"""What is kept of a file, and the height and width of the image that it gives."""
 
 
 def write_files(file: BinaryIO, paths: Sequence[Path], form: DataSettings) -> dict[str, Any]:
     """Write what is kept of image files one after another, and return what the index says of them."""
-    found: list[tuple[int, tuple[int, ...]] | None] = []
+    index: dict[str, list[Any]] = {"skipped": [], "sizes": [], "lengths": []}
     with ThreadPoolExecutor() as pool:
-        for kept in map_ahead(pool, partial(kept_of, form=form), paths, NUM_AHEAD):
-            found.append(kept and (file.write(kept.content), kept.size))
-    taken = [each for each in found if each is not None]
-    return {
-        "skipped": [position for position, each in enumerate(found) if each is None],
-        "sizes": [size for _, size in taken],
-        "lengths": [length for length, _ in taken],
-    }
+        for position, kept in enumerate(map_ahead(pool, partial(kept_of, form=form), paths, NUM_AHEAD)):
+            if kept is None:
+                index["skipped"].append(position)
+            else:
+                index["lengths"].append(file.write(kept[0]))
+                index["sizes"].append(kept[1])
+    return index
 
 
 def kept_of(path: Path, form: DataSettings) -> Kept | None:
@@ -59,7 +55,7 @@ def kept_of(path: Path, form: DataSettings) -> Kept | None:
     # The header of a whole plain JPEG is enough: Pillow hardly ever refuses the rest. To skip, one must be sure.
     is_trusted = not form.skip_bad_images and is_plain_jpeg(content)
     if size and is_trusted and stored_size(*size, form.store_size) == size:
-        return Kept(content, size)
+        return content, size
     try:
         image = decode_image(content or path, form.channels, str(path))
     except DataError:
@@ -70,7 +66,7 @@ def kept_of(path: Path, form: DataSettings) -> Kept | None:
     size = small.shape[1:]
     if form.store == "encoded" and small is not image and max(size) <= MAX_SIDE:
         content = min(content, _as_jpeg(small), key=len)
-    return Kept(content, size)
+    return content, size
 
 
 def _as_jpeg(image: Pixels) -> bytes:
@@ -88,17 +84,11 @@ class EncodedStore(ImageStore):
         self, contents: Contents, paths: Sequence[Path], form: DataSettings, decoder: Decoder | None, home: torch.device
     ) -> None:
         """Take the bytes of all files, where each comes from, and what decodes to which memory if a GPU does."""
-        self.home = home if decoder else torch.device("cpu")
-        super().__init__(contents.flat, contents.sizes, form.channels, is_mapped=True)
+        super().__init__(contents.flat, contents.sizes, form.channels, True, home if decoder else None)
         assert contents.num_bytes is not None
         self.starts = [0, *contents.num_bytes.cumsum(0).tolist()]
         self.paths, self.form, self.decoder = paths, form, decoder
         self.pool = ThreadPoolExecutor(thread_name_prefix="clare-decode")
-
-    @property
-    def device(self) -> torch.device:
-        """Return where the pixels of a batch are made."""
-        return self.home
 
     def to(self, device: torch.device | str) -> EncodedStore:
         """Return the store as it is: of every batch, wherever it goes, the pixels are made when it is asked for."""
@@ -107,7 +97,7 @@ class EncodedStore(ImageStore):
     def rows(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         """Decode the images of a canvas; what lies outside an image is left as it comes, and is to be blanked."""
         shape = (len(indices), self.channels, *self.canvas_size)
-        pixels = torch.empty(shape, dtype=torch.uint8, device=self.home) if out is None else out
+        pixels = torch.empty(shape, dtype=torch.uint8, device=self.device) if out is None else out
         places = indices.tolist()
         list(self.pool.map(self._fill, pixels, places, self._decoded(places)))
         return pixels
