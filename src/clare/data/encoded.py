@@ -15,12 +15,11 @@ from PIL import Image
 from torch import Tensor
 
 from clare.data.cache import Contents
-from clare.data.decode import NUM_AHEAD, Decoder, decode_or_leave, shrink_images
+from clare.data.decode import NUM_AHEAD, Decoder, decode_or_leave, read_file, shrink_images
 from clare.data.images import Pixels, decode_image, is_plain_jpeg, shrink_image, size_in, stored_size
 from clare.data.prefetch import map_ahead
 from clare.data.settings import DataSettings
 from clare.data.store import ImageStore
-from clare.errors import DataError
 
 QUALITY = 90
 """Of shrunk images, with full colour resolution: nearer to the pixels than 95 with half of that, in fewer bytes."""
@@ -52,21 +51,16 @@ def kept_of(path: Path, form: DataSettings) -> Kept | None:
     except OSError:  # as for decoding, which will tell what is wrong
         content = b""
     size = size_in(content)
+    is_small = size is not None and stored_size(*size, form.store_size) == size
     # The header of a whole plain JPEG is enough: Pillow hardly ever refuses the rest. To skip, one must be sure.
-    is_trusted = not form.skip_bad_images and is_plain_jpeg(content)
-    if size and is_trusted and stored_size(*size, form.store_size) == size:
+    if size and is_small and not form.skip_bad_images and is_plain_jpeg(content):
         return content, size
-    try:
-        image = decode_image(content or path, form.channels, str(path))
-    except DataError:
-        if form.skip_bad_images:
-            return None
-        raise
-    small = shrink_image(image, form.store_size)
-    size = small.shape[1:]
-    if form.store == "encoded" and small is not image and max(size) <= MAX_SIDE:
-        content = min(content, _as_jpeg(small), key=len)
-    return content, size
+    image = read_file(path, form)
+    if image is None:
+        return None
+    if form.store == "encoded" and not is_small and max(image.shape) <= MAX_SIDE:
+        content = min(content, _as_jpeg(image.numpy()), key=len)
+    return content, tuple(image.shape[1:])
 
 
 def _as_jpeg(image: Pixels) -> bytes:

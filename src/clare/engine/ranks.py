@@ -73,8 +73,7 @@ class Ranks:
     @contextmanager
     def autocast(self) -> Iterator[None]:
         """Compute in the chosen precision, as Fabric does, and with the kernels of attention that are best for it."""
-        enabled = self.precision == "bf16"
-        with torch.autocast(self.accelerator, torch.bfloat16, enabled), attention_kernels(self.device):
+        with torch.autocast(self.accelerator, torch.bfloat16, self.precision == "bf16"), attention_kernels(self.device):
             yield
 
     def sum_(self, tensor: Tensor) -> Tensor:
