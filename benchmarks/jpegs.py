@@ -1,6 +1,7 @@
 """From a cold folder of JPEGs to a trained task: clare, which decodes once, beside the field's loop, which does always.
 
-Usage: python benchmarks/jpegs.py [--model NAME] [--num-images N] [--store-size 256,0] [--out results/FILE.json]
+Usage: python benchmarks/jpegs.py [--model NAME] [--num-images N] [--store-size 256,0] [--store auto,encoded]
+                                  [--out results/FILE.json]
 The pictures, 500 x 375 in 10 classes, are made for the purpose in a temporary folder: a stand-in for ImageNet-R.
 Without --model: ViT-B/16 at 224 pixels on a GPU, the embedded ViT's architecture in colour on a CPU.
 Weights are random: speed does not depend on them.
@@ -12,8 +13,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -27,6 +29,7 @@ from machine import (
     growth_mb,
     peak_memory,
     reset_peak_memory,
+    seconds_of,
     synchronise,
     used_memory,
     versions,
@@ -39,10 +42,13 @@ from rich.table import Table
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from clare.backbones.vit import EMBEDDED, BackboneSettings, load_backbone
+from clare.data.images import decode_image, shrink_image
 from clare.data.placement import this_machine
 from clare.data.sources import DataSettings, load_dataset
+from clare.data.store import LabelledImages
 from clare.data.stream import Task
 from clare.data.transforms import Transforms, TransformSettings
+from clare.engine.commit import source_commit
 from clare.engine.context import Context, Silence
 from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
@@ -53,6 +59,7 @@ from clare.methods.clare import Clare, ClareSettings
 
 ADAPTER_WIDTH = 64
 BATCH_SIZE = 32
+NUM_COMPARED = 10
 
 
 @dataclass(frozen=True)
@@ -135,17 +142,29 @@ def measure_ours(plan: Plan, data: DataSettings, engine: EngineSettings) -> tupl
         cold_to_first_step=clock.first_step - started,
         cold_to_first_epoch=marks[1] - started,
         first_epoch=marks[1] - marks[0],
-        later_epoch=_mean([end - start for start, end in pairwise(marks[1:])]),
-        evaluation=[_seconds_of(partial(predict_logits, context, method, dataset.test)) for _ in range(2)][-1],
+        later_epoch=mean([end - start for start, end in pairwise(marks[1:])]),
+        evaluation=[seconds_of(partial(predict_logits, context, method, dataset.test)) for _ in range(2)][-1],
     )
     peak = peak_memory(device) if can_reset else None
     return seconds, {
         "cold_share": cold_share,
+        "pixel_difference": pixel_difference(dataset.test, plan.files("test"), data),
         "store_mb": round((dataset.train.store.num_bytes + dataset.test.store.num_bytes) / 1e6, 1),
         "peak_memory_minus_before_mb": growth_mb(before, peak),
         "precision": ranks.precision,
         "num_compiled_steps": len(context.programs.captured),
     }
+
+
+def pixel_difference(images: LabelledImages, files: Sequence[Path], data: DataSettings) -> float:
+    """Return by how many of 255 levels the pixels of the first test pictures are off those of Pillow in the mean."""
+    found, _ = images.batch(torch.arange(NUM_COMPARED))
+    differences = []
+    for path, pixels in zip(files, found.pixels.cpu(), strict=False):
+        expected = shrink_image(decode_image(path, images.store.channels), data.store_size).astype(int)
+        own = pixels[:, : expected.shape[1], : expected.shape[2]].numpy()
+        differences.append(float(np.abs(own - expected).mean()))
+    return round(mean(differences), 3)
 
 
 def measure_reference(plan: Plan, device: torch.device) -> tuple[Seconds, dict[str, Any]]:
@@ -154,8 +173,8 @@ def measure_reference(plan: Plan, device: torch.device) -> tuple[Seconds, dict[s
     with torch.no_grad():
         network(_blank_batch(plan, device))
     size, resize = plan.transforms.image_size, plan.transforms.resize
-    train = _pictures(plan.files("train"), reference.train_transform(size))
-    test = _pictures(plan.files("test"), reference.test_transform(size, resize))
+    train = labelled_pictures(plan.files("train"), reference.train_transform(size))
+    test = labelled_pictures(plan.files("test"), reference.test_transform(size, resize))
     steps: list[float] = []
 
     def note_step(*_: object) -> None:
@@ -164,12 +183,10 @@ def measure_reference(plan: Plan, device: torch.device) -> tuple[Seconds, dict[s
             steps.append(time.perf_counter())
 
     def run_epochs(num: int) -> float:
-        return _seconds_of(
-            partial(reference.train_task, network, train, BATCH_SIZE, num, plan.num_workers, str(device))
-        )
+        return seconds_of(partial(reference.train_task, network, train, BATCH_SIZE, num, plan.num_workers, str(device)))
 
     def sweep() -> float:
-        return _seconds_of(partial(reference.evaluate, network, test, BATCH_SIZE, plan.num_workers, str(device)))
+        return seconds_of(partial(reference.evaluate, network, test, BATCH_SIZE, plan.num_workers, str(device)))
 
     cold_share = drop_from_cache(plan.files("train") + plan.files("test"))
     hook = register_optimizer_step_post_hook(note_step)
@@ -188,7 +205,7 @@ def measure_reference(plan: Plan, device: torch.device) -> tuple[Seconds, dict[s
     return seconds, {"cold_share": cold_share, "num_workers": plan.num_workers, "precision": "fp32"}
 
 
-def _pictures(files: Sequence[Path], transform: Any) -> reference.Pictures:
+def labelled_pictures(files: Sequence[Path], transform: Any) -> reference.Pictures:
     """Return a data set that decodes a file whenever it is asked for."""
     names = sorted({path.parent.name for path in files})
     labels = np.array([names.index(path.parent.name) for path in files])
@@ -204,18 +221,6 @@ def _open(files: Sequence[Path], index: int) -> Image.Image:
 def _blank_batch(plan: Plan, device: torch.device) -> torch.Tensor:
     """Return a batch for an untimed forward pass, so that loading kernels does not count as reading pictures."""
     return torch.zeros(BATCH_SIZE, 3, plan.transforms.image_size, plan.transforms.image_size, device=device)
-
-
-def _seconds_of(work: Any) -> float:
-    """Return how long some work takes that waits for the device by itself."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Return the mean."""
-    return sum(values) / len(values)
 
 
 def figures(plan: Plan, seconds: Seconds) -> dict[str, Any]:
@@ -239,7 +244,7 @@ def make_table(rows: Sequence[dict[str, Any]], yardstick: dict[str, Any]) -> Tab
     table.add_column("")
     table.add_column("reference", justify="right")
     for row in rows:
-        table.add_column(f"clare, store size {row['store_size']}", justify="right")
+        table.add_column(f"clare, {row['store']}, store size {row['store_size']}", justify="right")
     for name, value in yardstick["seconds"].items():
         cells = [
             f"{row['seconds'][name]:.2f}" + (f" ({row['ratios'][name]:.2f})" if name in row["ratios"] else "")
@@ -262,21 +267,24 @@ def transform_settings(image_size: int) -> TransformSettings:
     return TransformSettings(image_size=image_size, resize=image_size * 256 // 224)
 
 
-def measure(plan: Plan, store_sizes: Sequence[int], data: dict[str, str], engine: EngineSettings) -> dict[str, Any]:
-    """Measure the reference once and clare for every store size."""
+def measure(
+    plan: Plan, stores: Sequence[str], store_sizes: Sequence[int], decode: str, engine: EngineSettings
+) -> dict[str, Any]:
+    """Measure the reference once and clare for every store and store size."""
     device = torch.device(resolve_device(engine.device))
     other, circumstances = measure_reference(plan, device)
     yardstick = {**figures(plan, other), **circumstances}
     print(yardstick, flush=True)
     rows = []
-    for store_size in store_sizes:
+    for store, store_size in product(stores, store_sizes):
         settings = DataSettings.model_validate(
             {
                 "dataset": "folder",
                 "root": str(plan.root),
                 "cache": str(plan.root / "cache"),
                 "store_size": store_size,
-                **data,
+                "store": store,
+                "decode": decode,
             }
         )
         ours, circumstances = measure_ours(plan, settings, engine)
@@ -289,7 +297,7 @@ def measure(plan: Plan, store_sizes: Sequence[int], data: dict[str, str], engine
         "picture_size": list(SIZE),
         "num_train_images": len(plan.files("train")),
         "num_test_images": len(plan.files("test")),
-        "mean_file_kb": round(_mean([file.stat().st_size for file in files]) / 1e3, 1),
+        "mean_file_kb": round(mean([file.stat().st_size for file in files]) / 1e3, 1),
         "image_size": plan.transforms.image_size,
         "batch_size": BATCH_SIZE,
         "eval_batch_size": engine.eval_batch_size,
@@ -311,8 +319,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--num-images", type=int, default=3000 if on_gpu else 600)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--store-size", default="256,0")
-    parser.add_argument("--decode", choices=["cpu", "gpu"])
-    parser.add_argument("--store", choices=["auto", "device", "pinned", "mapped"])
+    parser.add_argument("--store", default="auto,encoded", help="places, with commas between")
+    parser.add_argument("--decode", default="cpu", choices=["cpu", "gpu"])
     parser.add_argument("--compile", default="off", choices=compile_choices())
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
@@ -328,14 +336,14 @@ def main() -> None:
     arguments = parse()
     settings = backbone_settings(arguments.model)
     transforms = transform_settings(load_backbone(settings).image_size)
-    given = {name: getattr(arguments, name) for name in ("decode", "store") if getattr(arguments, name)}
     engine = EngineSettings.model_validate({"compile": arguments.compile})
     store_sizes = [int(part) for part in arguments.store_size.split(",")]
     with TemporaryDirectory() as folder:
         root = Path(folder) / "pictures"
         write_pictures(root, arguments.num_images)
         plan = Plan(root, settings, transforms, arguments.epochs, min(8, os.cpu_count() or 1))
-        result = {"model": arguments.model, **measure(plan, store_sizes, given, engine)}
+        rows = measure(plan, arguments.store.split(","), store_sizes, arguments.decode, engine)
+        result = {"model": arguments.model, "commit": source_commit(), **rows}
     write_json(arguments.out, result)
 
 

@@ -5,7 +5,8 @@ import json
 import mmap
 import os
 import platform
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,6 +30,13 @@ def synchronise(device: torch.device) -> None:
     """Wait until all queued work is done."""
     if device.type == "cuda":
         torch.cuda.synchronize()
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return how long some work takes that waits for the device by itself."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 def device_name(device: torch.device) -> str:

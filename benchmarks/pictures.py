@@ -1,7 +1,7 @@
 """Pictures that look natural to a JPEG coder: coloured noise of several octaves with shapes on it."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +16,24 @@ OCTAVES = {4: 60.0, 8: 40.0, 16: 26.0, 32: 17.0, 64: 12.0, 128: 9.0, 250: 6.0}
 
 
 def write_pictures(root: Path, num_images: int) -> None:
-    """Fill root/{train,test}/<class>/ with JPEGs, every fifth of a class for testing."""
-    for part in ("train", "test"):
-        for label in range(NUM_CLASSES):
-            (root / part / f"class {label}").mkdir(parents=True)
+    """Fill root/{train,test}/<class>/ with JPEGs of ten classes, every fifth of a class for testing."""
+    parts = ["test" if index // NUM_CLASSES % 5 == 4 else "train" for index in range(num_images)]
+    write_tree(root, parts, NUM_CLASSES)
+
+
+def write_tree(root: Path, parts: Sequence[str], num_classes: int) -> None:
+    """Fill root/<part>/<class>/ with a JPEG for each part that is named; the classes take turns."""
+    folders = [root / part / f"class {index % num_classes}" for index, part in enumerate(parts)]
+    for folder in set(folders):
+        folder.mkdir(parents=True)
     with ThreadPoolExecutor() as pool:
-        list(pool.map(partial(_write_picture, root), range(num_images)))
+        list(pool.map(_write_picture, folders, range(len(parts)), (index % num_classes for index in range(len(parts)))))
 
 
-def _write_picture(root: Path, index: int) -> None:
-    """Write one picture; its number alone decides what is on it."""
-    label = index % NUM_CLASSES
-    part = "test" if index // NUM_CLASSES % 5 == 4 else "train"
+def _write_picture(folder: Path, index: int, label: int) -> None:
+    """Write one picture; its number and its class alone decide what is on it."""
     picture = make_picture(np.random.RandomState([label, index]))
-    picture.save(root / part / f"class {label}" / f"{index:06d}.jpg", quality=QUALITY)
+    picture.save(folder / f"{index:06d}.jpg", quality=QUALITY)
 
 
 def make_picture(random: np.random.RandomState) -> Image.Image:

@@ -1,8 +1,11 @@
 """Time, memory and checkpoint size of CLARE over short and long streams: does the last task cost more than the first?
 
-Usage: python benchmarks/scaling.py [--tasks 1,10,100,300] [--compile off|graph] [--out results/FILE.json]
-Tasks of two classes of drawings, all 345 classes as they are and turned by 90 degrees, on the embedded backbone.
-Every stream runs in a process of its own, through a run folder, as `clare train` does; what it learns is not looked at.
+Usage: python benchmarks/scaling.py [--tasks 1,10,100,300] [--heads prototype,aligned] [--compile off|graph] [--small]
+                                    [--out results/FILE.json]
+Tasks of two classes of drawings on the embedded backbone: all 345 classes as they are, turned by 90 degrees, and for
+more than 345 tasks turned further and mirrored. Every stream runs in a process of its own, through a run folder, as
+`clare train` does; what it learns is not looked at. A whole task is learning, its head included, an evaluation of
+always as many images, and the commit. --small takes a tiny network and few pictures, for a CPU.
 """
 
 import argparse
@@ -12,11 +15,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
+from statistics import linear_regression, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from drawings import load_drawings
 from machine import (
     compile_choices,
     device_name,
@@ -33,11 +37,10 @@ from rich.table import Table
 from torch import Tensor
 
 from clare.backbones.vit import Backbone, BackboneSettings, load_backbone
-from clare.data.settings import DRAWINGS, DataSettings
-from clare.data.sources import Dataset, load_dataset
-from clare.data.store import ImageStore, LabelledImages
+from clare.data.sources import Dataset
 from clare.data.stream import Stream, StreamSettings, make_stream
 from clare.data.transforms import Transforms, TransformSettings
+from clare.engine.commit import source_commit
 from clare.engine.context import Context, Silence
 from clare.engine.folder import RunFolder
 from clare.engine.learn import learn_task
@@ -48,7 +51,7 @@ from clare.methods.clare import Clare, ClareSettings
 from clare.methods.state import snapshot_of
 from clare.model.folder import save_model
 
-HEADS = ("prototype", "aligned")
+HEADS = ("trained", "prototype", "discriminant", "aligned")
 PARTS = {
     "adapter_and_ledger": ("adapter.", "ledger."),
     "head_rows": ("head.rows",),
@@ -56,6 +59,12 @@ PARTS = {
 }
 """Parts of a checkpoint by how the names of their tensors begin; all others are the rest."""
 NUM_FINAL_IMAGES = 1000
+NUM_DRAWN_CLASSES = 345
+SMALL = {
+    "backbone": {"weights": "random", "architecture": {"embed_dim": 24, "depth": 2, "num_heads": 2}},
+    "train_per_class": 4,
+    "align_samples": 4,
+}
 
 
 @dataclass(frozen=True)
@@ -105,30 +114,6 @@ class Reading:
         return cls(time.perf_counter(), time.process_time())
 
 
-def load_drawings(channels: int) -> Dataset:
-    """Return every embedded class twice: as it is, and turned by 90 degrees."""
-    parts = [load_dataset(DataSettings(dataset=name, channels=channels)) for name in DRAWINGS]
-    names = [name for part in parts for name in part.classes]
-    return Dataset(
-        "drawings",
-        (*names, *(f"{name}, turned" for name in names)),
-        train=_both_ways([part.train for part in parts], len(names)),
-        test=_both_ways([part.test for part in parts], len(names)),
-    )
-
-
-def _both_ways(parts: Sequence[LabelledImages], num_classes: int) -> LabelledImages:
-    """Put data sets of disjoint classes one after another, and all of them once more, turned."""
-    pixels, labels, num_before = [], [], 0
-    for part in parts:
-        pixels.append(part.store.batch(part.indices).pixels)
-        labels.append(part.labels + num_before)
-        num_before += int(part.labels.max()) + 1
-    upright, label = torch.cat(pixels), torch.cat(labels)
-    store = ImageStore.from_array(torch.cat([upright, upright.rot90(1, (2, 3))]).contiguous())
-    return LabelledImages(store, torch.arange(len(store)), torch.cat([label, label + num_classes]))
-
-
 class Run:
     """One stream being learnt in a folder, with the seconds of everything each task does."""
 
@@ -151,7 +136,7 @@ class Run:
         self.folder.commit()
 
     def task(self, index: int) -> dict[str, float]:
-        """Learn a task, evaluate and commit it, and return the seconds of each; `learn` is without the alignment."""
+        """Learn a task, evaluate and commit it, and return the seconds of each; `learn` is without an alignment."""
         self.clock.alignment = None
         started = Reading.now()
         learn_task(self.context, self.method, self.stream.tasks[index], self.folder)
@@ -160,13 +145,15 @@ class Run:
         self.evaluate(index, self.conditions.images_per_evaluation)
         evaluated = Reading.now()
         self.folder.advance(snapshot_of(self.method))
-        aligning = self.clock.alignment or learnt
+        done, aligning = Reading.now(), self.clock.alignment or learnt
         return {
+            "whole": done.wall - started.wall,
+            "whole_processor": done.processor - started.processor,
             "learn": aligning.wall - started.wall,
-            "learn_processor": aligning.processor - started.processor,
             "align": learnt.wall - aligning.wall,
             "evaluate": evaluated.wall - learnt.wall,
-            "commit": Reading.now().wall - evaluated.wall,
+            "commit": done.wall - evaluated.wall,
+            "commit_processor": done.processor - evaluated.processor,
         }
 
     def evaluate(self, index: int, num_images: int) -> Tensor:
@@ -182,7 +169,7 @@ def _make_stream(backbone: Backbone, num_tasks: int, conditions: Conditions, dev
     settings = StreamSettings(
         increment=per_task, num_classes=num_tasks * per_task, train_per_class=conditions.train_per_class
     )
-    drawings = load_drawings(backbone.channels)
+    drawings = load_drawings(backbone.channels, max(2, -(-num_tasks * per_task // NUM_DRAWN_CLASSES)))
     placed = Dataset(drawings.name, drawings.classes, drawings.train.to(device), drawings.test.to(device))
     return make_stream(placed, settings, conditions.seed)
 
@@ -216,8 +203,10 @@ def measure_stream(num_tasks: int, head: str, conditions: Conditions) -> dict[st
             "num_classes": run.method.head.num_classes,
             "head": head,
             "seconds": {kind: first_median_last([task[kind] for task in seconds]) for kind in seconds[0]},
-            "flat": flatness([task["learn"] for task in seconds]),
-            "flat_processor": flatness([task["learn_processor"] for task in seconds]),
+            "flat": flatness([task["whole"] for task in seconds]),
+            "flat_processor": flatness([task["whole_processor"] for task in seconds]),
+            "slope_ms": slope_ms([task["whole_processor"] for task in seconds]),
+            "commit_slope_ms": slope_ms([task["commit_processor"] for task in seconds]),
             "evaluation_seconds_per_1000_images": round(evaluation * 1000 / NUM_FINAL_IMAGES, 3),
             "memory_mb": memory_figures(before, peaks),
             "checkpoint_bytes": checkpoint_parts(snapshot_of(run.method).tensors),
@@ -241,6 +230,11 @@ def flatness(seconds: Sequence[float]) -> float | None:
         return None
     num = max(1, len(seconds) // 10)
     return round(median(seconds[-num:]) / median(seconds[1 : num + 1]), 3)
+
+
+def slope_ms(seconds: Sequence[float]) -> float | None:
+    """Return by how many milliseconds a task is longer than one a hundred tasks before it; none for few tasks."""
+    return None if len(seconds) < 10 else round(1e5 * linear_regression(range(1, len(seconds)), seconds[1:]).slope, 2)
 
 
 def memory_figures(before: int | None, peaks: Sequence[int | None]) -> dict[str, float] | None:
@@ -269,13 +263,26 @@ def checkpoint_parts(tensors: dict[str, Tensor]) -> dict[str, int]:
 
 def by_stream(rows: Sequence[dict[str, Any]], name: str) -> dict[str, dict[str, Any]]:
     """Return one figure of every stream, by head and number of tasks."""
-    return {head: {str(row["num_tasks"]): row[name] for row in rows if row["head"] == head} for head in HEADS}
+    heads = dict.fromkeys(row["head"] for row in rows)
+    return {head: {str(row["num_tasks"]): row[name] for row in rows if row["head"] == head} for head in heads}
 
 
 def make_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return one line for each stream."""
     table = Table(title="Seconds of a task, evaluation of 1,000 images, and MB")
-    names = ("head", "tasks", "first", "median", "last", "flat", "flat cpu", "align last", "eval", "commit last")
+    names = (
+        "head",
+        "tasks",
+        "first",
+        "median",
+        "last",
+        "flat",
+        "flat cpu",
+        "slope",
+        "align last",
+        "eval",
+        "commit last",
+    )
     for name in (*names, "memory", "adapter", "rows", "statistics", "model"):
         table.add_column(name, justify="right")
     for row in rows:
@@ -283,8 +290,8 @@ def make_table(rows: Sequence[dict[str, Any]]) -> Table:
         table.add_row(
             row["head"],
             str(row["num_tasks"]),
-            *(f"{seconds['learn'][name]:.2f}" for name in ("first", "median", "last")),
-            *("" if row[name] is None else f"{row[name]:.2f}" for name in ("flat", "flat_processor")),
+            *(f"{seconds['whole'][name]:.2f}" for name in ("first", "median", "last")),
+            *("" if row[name] is None else f"{row[name]:.2f}" for name in ("flat", "flat_processor", "slope_ms")),
             f"{seconds['align']['last']:.2f}",
             f"{row['evaluation_seconds_per_1000_images']:.2f}",
             f"{seconds['commit']['last']:.2f}",
@@ -299,7 +306,9 @@ def parse() -> argparse.Namespace:
     """Read the arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default="1,10,100,300")
+    parser.add_argument("--heads", default=",".join(HEADS))
     parser.add_argument("--compile", default="off", choices=compile_choices())
+    parser.add_argument("--small", action="store_true")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -307,26 +316,27 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Measure every stream in a fresh process, print, write JSON."""
     arguments = parse()
-    conditions = Conditions(compile=arguments.compile)
+    conditions = Conditions(compile=arguments.compile, **(SMALL if arguments.small else {}))
     rows = []
     # A fresh process each: memory that an earlier stream has freed, but not given back, would hide a later one's peak.
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
-        for head in HEADS:
+        for head in arguments.heads.split(","):
             for num_tasks in map(int, arguments.tasks.split(",")):
                 rows.append(pool.submit(measure_stream, num_tasks, head, conditions).result())
                 print(rows[-1], flush=True)
     Console(width=160).print(make_table(rows))
     device = find_device()
     result = {
-        "model": BackboneSettings().name,
+        "model": BackboneSettings(**conditions.backbone).name,
         "method": {"name": Clare.name, **method_settings(HEADS[0], conditions).model_dump(exclude={"head"})},
         "device": rows[0]["device"],
+        "commit": source_commit(),
         "precision": rows[0]["precision"],
         "compile": arguments.compile,
         "memory_kind": "allocated on the GPU" if device.type == "cuda" else "resident size of the process",
         "num_final_images": NUM_FINAL_IMAGES,
         "conditions": asdict(conditions),
-        **{name: by_stream(rows, name) for name in ("flat", "flat_processor")},
+        **{name: by_stream(rows, name) for name in ("flat", "flat_processor", "slope_ms")},
         "rows": rows,
         "versions": versions(),
     }

@@ -8,6 +8,8 @@ Weights are random: speed does not depend on them.
 import argparse
 import os
 import time
+from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,14 @@ from machine import device_name, find_device, peak_memory, reset_peak_memory, sy
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
+from torch.nn.attention import sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from clare.backbones.vit import EMBEDDED, EMBEDDED_ARCHITECTURE, BackboneSettings, load_backbone
 from clare.data.store import ImageStore, LabelledImages
 from clare.data.transforms import Transforms, TransformSettings
+from clare.engine.attention import ORDER
+from clare.engine.commit import source_commit
 from clare.engine.context import Context, Silence
 from clare.engine.images import ImageSource, drawn_batches
 from clare.engine.passes import predict_logits
@@ -35,6 +40,7 @@ from clare.sparse.select import budget_of, select_random
 from clare.steps import Group
 
 NUM_CLASSES = 10
+ATTENTION = ("engine", "cudnn")
 
 
 def matmul_rate(device: torch.device) -> float:
@@ -83,6 +89,17 @@ class Ours(Silence):
         synchronise(self.context.ranks.device)
         return time.perf_counter() - started
 
+    def repeats(self, batch_size: int) -> bool:
+        """Tell whether an epoch of Stage 2 from one state ends in the same bits twice."""
+        trained = (self.method.adapter.values.data, self.method.head.block.data)
+        starts, ends = [tensor.clone() for tensor in trained], []
+        for _ in range(2):
+            for tensor, start in zip(trained, starts, strict=True):
+                tensor.copy_(start)
+            self.train(batch_size, 1)
+            ends.append(torch.cat([tensor.flatten() for tensor in trained]))
+        return torch.equal(*ends)
+
     def draw(self, batch_size: int) -> float:
         """Gather and augment every image once, as an epoch does, and return the seconds."""
         ranks = self.context.ranks
@@ -99,6 +116,7 @@ class Ours(Silence):
         """Predict every image and return the seconds it took."""
         if self.method.head.num_classes == 0:
             self.method.head.append(torch.randn(NUM_CLASSES, self.method.head.num_features))
+            self.method.tasks.append(tuple(f"class {number}" for number in range(NUM_CLASSES)))
         started = time.perf_counter()
         predict_logits(self.context, self.method, self.images)
         return time.perf_counter() - started
@@ -149,9 +167,9 @@ def reference_rates(
 
 
 def measure_ours(
-    ours: Ours, batch_sizes: list[int], epochs: int, rate: float, reference_rates: tuple[float, float]
+    ours: Ours, attention: str, batch_sizes: list[int], epochs: int, rate: float, reference_rates: tuple[float, float]
 ) -> list[dict[str, Any]]:
-    """Return one row for each batch size of training, and one for evaluation."""
+    """Return one row for each batch size of training, and one for evaluation, with a choice of attention's kernel."""
     num_images = len(ours.images)
     train_flops, eval_flops = ours.flops()
 
@@ -159,6 +177,7 @@ def measure_ours(
         return {
             "kind": kind,
             "compile": ours.context.programs.mode,
+            "attention": attention,
             "batch_size": batch_size,
             "images_per_second": round(speed, 1),
             "ratio": round(speed / reference_speed, 2),
@@ -173,7 +192,8 @@ def measure_ours(
         ours.draw(batch_size)
         drawing = num_images / ours.draw(batch_size)
         made = row("train", batch_size, speed, train_flops, reference_rates[0])
-        rows.append({**made, "first_epoch_seconds": round(first, 1), "data_alone_images_per_second": round(drawing, 1)})
+        seconds = {"first_epoch_seconds": round(first, 1), "repeats": ours.repeats(batch_size)}
+        rows.append({**made, **seconds, "data_alone_images_per_second": round(drawing, 1)})
         print(rows[-1], flush=True)
     ours.evaluate()
     speed = num_images / ours.evaluate()
@@ -191,7 +211,7 @@ def make_table(result: dict[str, Any]) -> Table:
     for row in result["rows"]:
         data = row.get("data_alone_images_per_second")
         table.add_row(
-            f"clare, compile {row['compile']}",
+            f"clare, compile {row['compile']}" + f", attention {row['attention']}" * (row["attention"] != ATTENTION[0]),
             row["kind"],
             str(row["batch_size"]),
             f"{row['images_per_second']:,.0f}",
@@ -212,6 +232,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--eval-batch-size", type=int, default=256)
     parser.add_argument("--compile", default="off,graph,fused" if on_gpu else "off", help="modes, best last")
+    parser.add_argument(
+        "--attention",
+        default=",".join(ATTENTION) if on_gpu else ATTENTION[0],
+        help="kernels: those that the engine takes, and cuDNN's in training too, with its price and whether it repeats",
+    )
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -231,18 +256,20 @@ def main() -> None:
     print(f"reference: train {rates[0]:.0f}, evaluation {rates[1]:.0f} images/s", flush=True)
     batch_sizes = [int(part) for part in arguments.batch_sizes.split(",")]
     rows = []
-    for mode in arguments.compile.split(","):
+    for mode, attention in product(arguments.compile.split(","), arguments.attention.split(",")):
         reset_peak_memory(device)
         engine = {"eval_batch_size": arguments.eval_batch_size, "compile": mode}
         ours = Ours(arguments.model, images, labels, transforms, **engine)
-        rows += measure_ours(ours, batch_sizes, arguments.epochs, rate, rates)
+        with sdpa_kernel(ORDER, set_priority=True) if attention == "cudnn" else nullcontext():
+            rows += measure_ours(ours, attention, batch_sizes, arguments.epochs, rate, rates)
     peak = peak_memory(device) if device.type == "cuda" else None
-    best = [row for row in rows if row["compile"] == ours.context.programs.mode]
+    best = [row for row in rows if (row["compile"], row["attention"]) == (rows[-1]["compile"], ATTENTION[0])]
     result = {
         "model": arguments.model,
         "image_size": size,
         "num_images": arguments.num_images,
         "device": device_name(device),
+        "commit": source_commit(),
         "precision": ours.context.ranks.precision,
         "compile": arguments.compile,
         "num_recorded_programs": len(ours.context.programs.captured),

@@ -61,6 +61,46 @@ def scaling_table(name: str) -> str:
     return "\n".join(lines)
 
 
+def whole_tasks_table() -> str:
+    """Return what whole tasks cost a processor as a stream goes on."""
+    result = read("scaling_whole_cpu")
+    lines = [
+        f"On {result['device']}, commit {result['commit'][:7]}, a tiny network; time of the processor:",
+        "",
+        "| head | tasks | median task, ms | last tenth by first | growth over 100 tasks, ms | of that the commit's "
+        "| statistics, MB |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in result["rows"]:
+        cells = [
+            row["head"],
+            str(row["num_tasks"]),
+            f"{1e3 * row['seconds']['whole_processor']['median']:.1f}",
+            f"{row['flat_processor']:.2f}",
+            *(f"{row[name]:.1f}" if row["num_tasks"] >= 100 else "" for name in ("slope_ms", "commit_slope_ms")),
+            f"{row['checkpoint_bytes']['class_statistics'] / 1e6:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def runtimes_table() -> str:
+    """Return how long PyTorch and ONNX Runtime take for an image."""
+    result = read("runtimes_cpu")
+    versions = result["versions"]
+    lines = [
+        f"On {result['device']}, torch {versions['torch'].split('+')[0]}, onnxruntime {versions['onnxruntime']}, "
+        f"commit {result['commit'][:7]}; milliseconds of the processor for an image:",
+        "",
+        "| batch | PyTorch | ONNX Runtime | PyTorch by ONNX Runtime |",
+        "| --- | --- | --- | --- |",
+    ]
+    for row in result["rows"]:
+        ours, theirs = (row["processor_ms"][name] for name in ("pytorch", "onnxruntime"))
+        lines.append(f"| {row['batch_size']} | {ours:.2f} | {theirs:.2f} | {row['processor_ratio']:.2f} |")
+    return "\n".join(lines)
+
+
 def gpu_tests_words() -> str:
     """Return how the tests that need a GPU ended."""
     result = read("gpu_tests")
@@ -78,6 +118,8 @@ def main() -> None:
         "cpu": cpu_table(),
         "scaling": scaling_table("scaling_cpu"),
         "scaling gpu": scaling_table("scaling_h200"),
+        "scaling whole": whole_tasks_table(),
+        "runtimes": runtimes_table(),
         "gpu tests": gpu_tests_words(),
     }
     for mark, table in parts.items():

@@ -46,11 +46,17 @@ def test_a_picture_is_decided_by_its_number(script: Callable[[str], ModuleType],
 
 def test_both_sides_run_over_the_same_pictures(jpegs: ModuleType, root: Path) -> None:
     plan = jpegs.Plan(root, BACKBONE, jpegs.transform_settings(28), epochs=2, num_workers=0)
-    result = jpegs.measure(plan, [64, 0], {"store": "device"}, EngineSettings(device="cpu"))
+    result = jpegs.measure(plan, ["device", "encoded"], [64, 0], "cpu", EngineSettings(device="cpu"))
     assert (result["num_train_images"], result["num_test_images"]) == (40, 10)
-    assert [(row["store_size"], row["store"]) for row in result["rows"]] == [(64, "device"), (0, "device")]
+    rows = [(row["store"], row["store_size"]) for row in result["rows"]]
+    assert rows == [("device", 64), ("device", 0), ("encoded", 64), ("encoded", 0)]
     num_pixels = [64 * (64 * 500 // 375), 375 * 500]
-    assert [row["store_mb"] for row in result["rows"]] == [round(50 * 3 * num / 1e6, 1) for num in num_pixels]
+    *decoded, shrunk, encoded = (row["store_mb"] for row in result["rows"])
+    assert decoded == [round(50 * 3 * num / 1e6, 1) for num in num_pixels]
+    assert shrunk < encoded < decoded[1]
+    differences = [row["pixel_difference"] for row in result["rows"]]
+    assert 0 < differences[2] < 4
+    assert differences[:2] + differences[3:] == [0, 0, 0]
     for row in result["rows"]:
         seconds = row["seconds"]
         assert seconds["load"] <= seconds["cold_to_first_step"] <= seconds["cold_to_first_epoch"]

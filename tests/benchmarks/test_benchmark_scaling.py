@@ -56,6 +56,9 @@ def test_a_tiny_stream_is_measured(scaling: ModuleType, head: str) -> None:
     assert row["free_share"] == pytest.approx(0.99**3, abs=2e-3)
     assert (row["seconds"]["align"]["median"] == 0) == (head == "prototype")
     assert row["flat"] is not None
+    assert row["slope_ms"] is None
+    parts = [row["seconds"][kind]["first"] for kind in ("learn", "align", "evaluate", "commit")]
+    assert row["seconds"]["whole"]["first"] == pytest.approx(sum(parts), abs=1e-3)
 
 
 def test_tasks_and_evaluations_have_the_same_size_whatever_the_stream(scaling: ModuleType, tmp_path: Path) -> None:
@@ -79,6 +82,21 @@ def test_flatness_compares_the_ends_without_task_zero(scaling: ModuleType) -> No
     assert scaling.flatness([9.0, 2.0, 3.0]) == 1.5
     assert scaling.flatness([9.0, 1.0, 2.0, 3.0, *[50.0] * 23, 4.0, 5.0, 6.0]) == 2.5
     assert scaling.flatness([9.0, 1.0, 1.0, 7.0, *[50.0] * 14, 3.0, 5.0]) == 4.0
+
+
+def test_a_slope_is_the_growth_over_a_hundred_tasks(scaling: ModuleType) -> None:
+    assert scaling.slope_ms([9.0] * 9) is None
+    assert scaling.slope_ms([9.0, *(1 + 0.002 * number for number in range(1, 30))]) == 200.0
+
+
+def test_long_streams_have_classes_turned_and_mirrored(scaling: ModuleType) -> None:
+    drawings = scaling.load_drawings(1, 6)
+    assert len(set(drawings.classes)) == 6 * 345
+    pixels = [
+        drawings.train.batch((drawings.train.labels == 7 + way * 345).nonzero()[:1, 0])[0].pixels for way in range(6)
+    ]
+    assert len({tuple(image.flatten().tolist()) for image in pixels}) == 6
+    assert torch.equal(pixels[5], pixels[4].rot90(1, (2, 3)))
 
 
 def test_checkpoint_parts_count_bytes_by_name(scaling: ModuleType) -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from clare.data.cache import (
     MAGIC,
     VERSION,
-    Decoded,
+    Contents,
+    Fill,
     StaleCache,
     cache_folder,
     fingerprint,
     open_or_write,
     read_cache,
     write_cache,
+    write_pixels,
 )
 from clare.data.store import ImageStore
 from clare.errors import DataError
@@ -31,12 +33,17 @@ def some_images(num_images: int = 4) -> list[torch.Tensor]:
     return [torch.full((3, 2 + place, 5 - place), 10 + place, dtype=torch.uint8) for place in range(num_images)]
 
 
-def store_of(decoded: Decoded) -> ImageStore:
+def store_of(decoded: Contents) -> ImageStore:
     """Return a store of what a cache file holds."""
     return ImageStore(decoded.flat, decoded.sizes, 3, decoded.is_mapped)
 
 
-def same(decoded: Decoded, images: list[torch.Tensor]) -> bool:
+def filled(images: Iterable[torch.Tensor | None], channels: int = 3) -> Fill:
+    """Return what writes these images into a cache file."""
+    return lambda file: write_pixels(file, images, channels)
+
+
+def same(decoded: Contents, images: list[torch.Tensor]) -> bool:
     """Tell whether a cache file holds these images."""
     canvas = store_of(decoded).batch(torch.arange(len(images)))
     return all(
@@ -53,7 +60,7 @@ def with_trailer(index: object) -> bytes:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     images = some_images()
-    write_cache(tmp_path / "a.pixels", "mark", 3, iter([images[0], None, *images[1:], None]))
+    write_cache(tmp_path / "a.pixels", "mark", filled(iter([images[0], None, *images[1:], None])))
     decoded = read_cache(tmp_path / "a.pixels", "mark")
     assert decoded.is_mapped
     assert decoded.skipped == [1, 5]
@@ -64,19 +71,19 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_images_of_one_size_take_no_spare_row(tmp_path: Path) -> None:
     images = [torch.full((1, 3, 3), place, dtype=torch.uint8) for place in range(5)]
-    write_cache(tmp_path / "a.pixels", "mark", 1, images)
+    write_cache(tmp_path / "a.pixels", "mark", filled(images, 1))
     decoded = read_cache(tmp_path / "a.pixels", "mark")
     assert torch.equal(decoded.flat.view(5, 1, 3, 3), torch.stack(images))
 
 
 def test_no_image_at_all_is_an_empty_file(tmp_path: Path) -> None:
-    write_cache(tmp_path / "a.pixels", "mark", 3, [None, None])
+    write_cache(tmp_path / "a.pixels", "mark", filled([None, None]))
     decoded = read_cache(tmp_path / "a.pixels", "mark")
     assert (len(decoded.flat), len(decoded.sizes), decoded.skipped) == (0, 0, [0, 1])
 
 
 def test_a_write_to_the_pixels_does_not_reach_the_file(tmp_path: Path) -> None:
-    write_cache(tmp_path / "a.pixels", "mark", 3, some_images())
+    write_cache(tmp_path / "a.pixels", "mark", filled(some_images()))
     read_cache(tmp_path / "a.pixels", "mark").flat.zero_()
     assert same(read_cache(tmp_path / "a.pixels", "mark"), some_images())
 
@@ -84,7 +91,7 @@ def test_a_write_to_the_pixels_does_not_reach_the_file(tmp_path: Path) -> None:
 def test_a_missing_and_another_mark_are_stale(tmp_path: Path) -> None:
     with pytest.raises(StaleCache, match="cannot be read"):
         read_cache(tmp_path / "a.pixels", "mark")
-    write_cache(tmp_path / "a.pixels", "mark", 3, some_images())
+    write_cache(tmp_path / "a.pixels", "mark", filled(some_images()))
     with pytest.raises(StaleCache, match="other files or settings"):
         read_cache(tmp_path / "a.pixels", "another mark")
 
@@ -98,7 +105,7 @@ def test_the_end_of_a_file_is_what_these_tests_take_it_for(tmp_path: Path) -> No
 @given(data=st.data())
 def test_a_file_that_was_cut_anywhere_is_stale(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("cut") / "a.pixels"
-    write_cache(path, "mark", 3, some_images())
+    write_cache(path, "mark", filled(some_images()))
     whole = path.read_bytes()
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
     with pytest.raises(StaleCache):
@@ -124,7 +131,7 @@ def test_foreign_files_are_stale_and_written_anew(tmp_path: Path, content: bytes
     with pytest.raises(StaleCache):
         read_cache(path, "mark")
     notices: list[str] = []
-    assert same(open_or_write(path, "mark", 3, some_images, notices.append), some_images())
+    assert same(open_or_write(path, "mark", filled(some_images()), notices.append), some_images())
     assert len(notices) == 1
     assert str(path) in notices[0]
     assert notices[0].endswith("written anew")
@@ -132,24 +139,26 @@ def test_foreign_files_are_stale_and_written_anew(tmp_path: Path, content: bytes
 
 def test_the_second_time_nothing_is_decoded(tmp_path: Path) -> None:
     path, notices = tmp_path / "deep" / "a.pixels", list[str]()
-    open_or_write(path, "mark", 3, some_images, notices.append)
+    open_or_write(path, "mark", filled(some_images()), notices.append)
 
     def nobody_asks() -> Iterator[torch.Tensor]:
         raise AssertionError
 
-    assert same(open_or_write(path, "mark", 3, nobody_asks, notices.append), some_images())
-    assert notices == [f"decoded images are kept in '{path}'"]
+    assert same(
+        open_or_write(path, "mark", lambda file: write_pixels(file, nobody_asks(), 3), notices.append), some_images()
+    )
+    assert notices == [f"images are kept in '{path}'"]
 
 
 def test_a_whole_cache_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_cache(tmp_path / "a.pixels", "mark", 3, some_images())
+    write_cache(tmp_path / "a.pixels", "mark", filled(some_images()))
     monkeypatch.setattr("clare.data.cache.holding", None)
-    assert same(open_or_write(tmp_path / "a.pixels", "mark", 3, some_images, print), some_images())
+    assert same(open_or_write(tmp_path / "a.pixels", "mark", filled(some_images()), print), some_images())
 
 
 def test_of_two_writers_one_waits_and_reads(tmp_path: Path) -> None:
     path = tmp_path / "a.pixels"
-    begun, num_decoded, results = threading.Event(), 0, list[Decoded]()
+    begun, num_decoded, results = threading.Event(), 0, list[Contents]()
 
     def images() -> Iterator[torch.Tensor]:
         nonlocal num_decoded
@@ -161,7 +170,7 @@ def test_of_two_writers_one_waits_and_reads(tmp_path: Path) -> None:
             yield image
 
     def work() -> None:
-        results.append(open_or_write(path, "mark", 3, images, lambda text: None))
+        results.append(open_or_write(path, "mark", lambda file: write_pixels(file, images(), 3), lambda text: None))
 
     workers = [threading.Thread(target=work) for _ in range(2)]
     workers[0].start()
@@ -176,29 +185,29 @@ def test_of_two_writers_one_waits_and_reads(tmp_path: Path) -> None:
 
 def test_whoever_has_the_old_file_open_keeps_it(tmp_path: Path) -> None:
     path = tmp_path / "a.pixels"
-    old = open_or_write(path, "mark", 3, some_images, lambda text: None)
-    new = open_or_write(path, "new mark", 3, lambda: some_images(2), lambda text: None)
+    old = open_or_write(path, "mark", filled(some_images()), lambda text: None)
+    new = open_or_write(path, "new mark", filled(some_images(2)), lambda text: None)
     assert same(old, some_images())
     assert same(new, some_images(2))
 
 
 def test_an_error_while_decoding_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.pixels"
-    write_cache(path, "mark", 3, some_images())
+    write_cache(path, "mark", filled(some_images()))
 
     def images() -> Iterator[torch.Tensor]:
         yield some_images()[0]
         raise DataError("a bad image")
 
     with pytest.raises(DataError, match="a bad image"):
-        open_or_write(path, "new mark", 3, images, lambda text: None)
+        open_or_write(path, "new mark", lambda file: write_pixels(file, images(), 3), lambda text: None)
     assert same(read_cache(path, "mark"), some_images())
     assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / ".a.pixels.tmp").write_bytes(b"x" * 100_000)
-    decoded = open_or_write(tmp_path / "a.pixels", "mark", 3, some_images, lambda text: None)
+    decoded = open_or_write(tmp_path / "a.pixels", "mark", filled(some_images()), lambda text: None)
     assert same(decoded, some_images())
     assert not list(tmp_path.glob(".*.tmp"))
 
@@ -206,7 +215,7 @@ def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(DataError, match=r"could not write the image cache .*set `data.cache` to another folder"):
-        open_or_write(tmp_path / "file" / "a.pixels", "mark", 3, some_images, lambda text: None)
+        open_or_write(tmp_path / "file" / "a.pixels", "mark", filled(some_images()), lambda text: None)
 
 
 def test_the_fingerprint_depends_on_names_sizes_times_and_form(tmp_path: Path) -> None:

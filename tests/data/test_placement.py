@@ -19,7 +19,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
     [
         (50, 100, 0, "device"),
         (51, 100, 102, "pinned"),
-        (51, 100, 101, "mapped"),
+        (51, 100, 101, "encoded"),
         (0, 0, 0, "device"),
     ],
 )
@@ -27,14 +27,14 @@ def test_auto_with_a_gpu(num_bytes: int, device: int, host: int, expected: str) 
     assert choose_placement("auto", num_bytes, Machine(GPU, device, host)) == expected
 
 
-@pytest.mark.parametrize(("num_bytes", "expected"), [(50, "device"), (51, "mapped")])
+@pytest.mark.parametrize(("num_bytes", "expected"), [(50, "device"), (51, "encoded")])
 def test_auto_on_a_cpu_is_memory_or_a_file(num_bytes: int, expected: str) -> None:
     assert choose_placement("auto", num_bytes, Machine(CPU, 100, 100)) == expected
 
 
 @given(num_bytes=st.integers(0, 1 << 50), device=st.integers(0, 1 << 40), host=st.integers(0, 1 << 40))
 def test_what_is_asked_for_is_what_is_taken(num_bytes: int, device: int, host: int) -> None:
-    for asked in ("device", "pinned", "mapped"):
+    for asked in ("device", "pinned", "mapped", "encoded"):
         assert choose_placement(asked, num_bytes, Machine(GPU, device, host)) == asked  # type: ignore[arg-type]
 
 
@@ -76,7 +76,7 @@ def test_processes_share_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_that_is_not_there_is_refused_with_a_way_out() -> None:
-    with pytest.raises(DataError, match=r"GiB, for which there is no room in device memory .*to mapped"):
+    with pytest.raises(DataError, match=r"GiB, for which there is no room in device memory .*to encoded"):
         allocate(1 << 60, "device", CPU)
 
 

@@ -121,8 +121,8 @@ def write_tree(root: Path) -> None:
 @pytest.mark.parametrize(
     ("device", "stores"),
     [
-        ("cpu", ["device", "mapped"]),
-        pytest.param("cuda", ["device", "pinned", "mapped"], marks=[pytest.mark.gpu, needs_gpu]),
+        ("cpu", ["device", "mapped", "encoded"]),
+        pytest.param("cuda", ["device", "pinned", "mapped", "encoded"], marks=[pytest.mark.gpu, needs_gpu]),
     ],
 )
 def test_a_run_is_the_same_wherever_its_images_are(
@@ -134,7 +134,7 @@ def test_a_run_is_the_same_wherever_its_images_are(
     for store in stores:
         experiment = make_experiment(str(tiny_preset), "clare", [*where, *stream, f"data.store={store}"])
         run_experiment(experiment, tmp_path / store, Silence())
-    assert len(list((tmp_path / "cache").glob("*.pixels"))) == 2
+    assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [*[".pixels"] * 2, *[".shrunk"] * 2]
     for store in stores[1:]:
         assert outcome(tmp_path / store) == outcome(tmp_path / "device")
 

@@ -1,6 +1,7 @@
 """Programs that are recorded once for each kind, replayed, and checked before they are trusted."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils._pytree import tree_flatten
 from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine import capture
+from clare.engine.capture import COMPILED, fuse
 from clare.engine.context import Context, Silence, program_mode
 from clare.engine.journal import Journal
 from clare.engine.learn import learn_task
@@ -364,3 +366,18 @@ def test_what_one_method_recorded_does_not_answer_for_another(
     torch.testing.assert_close(found, expected)
     assert not torch.allclose(expected[0], expected[1])
     assert recordings == ["CapturedForward", "CapturedForward"]
+
+
+def test_compiled_programs_are_kept_in_the_users_cache_for_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime_utils = import_module("torch._inductor.runtime.runtime_utils")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setenv(COMPILED, str(tmp_path / "own"))
+    fuse(len)
+    assert runtime_utils.cache_dir() == str(tmp_path / "own")
+    monkeypatch.delenv(COMPILED)
+    fuse(len)
+    assert runtime_utils.cache_dir() == str(tmp_path / "clare" / "compiled")
+    monkeypatch.delenv(COMPILED)

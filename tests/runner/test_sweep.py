@@ -8,10 +8,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
+from typing import IO
 
 import pytest
 import torch
+from rich.console import Console
 from run_outcome import outcome
 from typer.testing import CliRunner, Result
 
@@ -20,7 +23,7 @@ from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import ClareError, SettingsError
 from clare.presets.load import make_experiment
-from clare.runner.jobs import choose_gpus, num_processes_for, visible_gpus
+from clare.runner.jobs import Job, choose_gpus, num_at_a_time, num_processes_for, run_jobs, visible_gpus
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
 
@@ -109,6 +112,7 @@ def test_all_may_fail(tiny_preset: Path, tmp_path: Path) -> None:
         (["--set", "method.epochs=1,2", "--methods", " , "], "--methods is empty"),
         (["--set", "method.epochs=1,2", "--method", "clare", "--methods", "linear"], "--method and --methods were"),
         (["--set", "method.epochs=1,2", "--ray", "local", "--jobs", "2"], "--ray and --jobs were both given"),
+        (["--set", "method.epochs=1,2", "--ray", "local", "--per-gpu", "2"], "--ray and --per-gpu were both given"),
         (["--set", "method.epochs=1,2", "--backbone", "nowhere"], "there is no backbone 'nowhere'"),
     ],
 )
@@ -145,6 +149,8 @@ def test_the_idlest_gpus_come_next() -> None:
     assert choose_gpus(["a", "b", "c", "d"], 2, ["a", "c"]) == ("b", "d")
     assert choose_gpus(["0"], 2, []) == ()
     assert choose_gpus([], 1, []) == ()
+    assert choose_gpus(["0", "1"], 1, ["0", "1", "1"], {"0": 1}) == ("1",)
+    assert choose_gpus(["0", "1"], 1, ["0", "1"], {"0": 1, "1": 1}) == ()
 
 
 def test_there_is_a_run_for_each_gpu(tiny_preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +167,79 @@ def test_there_is_a_run_for_each_gpu(tiny_preset: Path, monkeypatch: pytest.Monk
     assert number("cpu", 1, 4) == 1
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert number("auto", 1, 4) == 1
+
+
+def test_runs_are_counted_for_all_or_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clare.runner.jobs.visible_gpus", lambda: ["5", "7"])
+    assert [num_at_a_time(*given) for given in ((3, None), (None, None), (1, 4), (None, 1))] == [3, 1, 8, 2]
+    with pytest.raises(SettingsError, match="--jobs 2 and --per-gpu 3 were both given"):
+        num_at_a_time(2, 3)
+    monkeypatch.setattr("clare.runner.jobs.visible_gpus", list)
+    with pytest.raises(SettingsError, match="--per-gpu needs a GPU"):
+        num_at_a_time(1, 2)
+
+
+class Crowd:
+    """Stands in for processes: one that finds itself beside more than fit on its GPU runs out of memory."""
+
+    def __init__(self, num_fitting: int) -> None:
+        self.num_fitting = num_fitting
+        self.alive: list[FakeProcess] = []
+        self.started: list[tuple[str, str, int]] = []
+
+    def start(self, command: list[str], stdout: IO[bytes], env: dict[str, str], **_: object) -> "FakeProcess":
+        """Start a process, and note its folder, its GPU and how many there are now."""
+        self.alive.append(FakeProcess(self, Path(stdout.name), env["CUDA_VISIBLE_DEVICES"]))
+        self.started.append((Path(stdout.name).parent.name, self.alive[-1].gpu, self.alive[-1].num_beside() + 1))
+        return self.alive[-1]
+
+
+class FakeProcess:
+    """One of a crowd, which ends when it has been looked at a few times."""
+
+    def __init__(self, crowd: Crowd, log: Path, gpu: str) -> None:
+        self.crowd, self.log, self.gpu = crowd, log, gpu
+        self.returncode: int | None = None
+        self.num_looks = 0
+
+    def num_beside(self) -> int:
+        """Return how many others are on the same GPU."""
+        return sum(other.gpu == self.gpu for other in self.crowd.alive) - 1
+
+    def poll(self) -> int | None:
+        """Tell how it ended, if it has."""
+        self.num_looks += 1
+        is_full = self.num_beside() >= self.crowd.num_fitting
+        if is_full:
+            self.log.write_bytes(self.log.read_bytes() + b"torch.OutOfMemoryError: CUDA out of memory.\n")
+        if is_full or self.num_looks == 5:
+            self.returncode = int(is_full)
+            self.crowd.alive.remove(self)
+        return self.returncode
+
+
+@pytest.mark.parametrize(("num_fitting", "most"), [(4, 3), (2, 2), (1, 1), (0, 1)])
+def test_a_run_that_finds_no_memory_waits_for_others_to_end(
+    tiny_preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_fitting: int, most: int
+) -> None:
+    crowd = Crowd(num_fitting)
+    monkeypatch.setattr("clare.runner.jobs.subprocess.Popen", crowd.start)
+    monkeypatch.setattr("clare.runner.jobs.SECONDS_BETWEEN_LOOKS", 0)
+    monkeypatch.setattr("clare.runner.jobs.visible_gpus", lambda: ["5", "7"])
+    experiment = make_experiment(str(tiny_preset), "simplecil", ["engine.device=auto"])
+    jobs = [Job(f"run {n}", "preset", experiment, tmp_path / f"run {n}") for n in range(9)]
+    reasons = run_jobs(Console(file=StringIO()), jobs, num_at_a_time(None, 3))
+    assert {gpu for _, gpu, _ in crowd.started} == {"5", "7"}
+    if num_fitting:
+        assert not reasons
+        # Once it is known how many have room, no more are started.
+        assert max(number for _, _, number in crowd.started[-3:]) <= most
+    else:
+        # A run that fails for want of memory when it is alone has failed.
+        assert set(reasons) == {job.label for job in jobs}
+    ended = [name for name, _, _ in crowd.started]
+    assert set(ended) == {job.label for job in jobs}
+    assert (len(ended) > len(jobs)) == (num_fitting < 3)
 
 
 TELLING = """

@@ -86,6 +86,7 @@ def compare(
     seed: options.Seed = None,
     seeds: options.Seeds = None,
     jobs: options.Jobs = 1,
+    per_gpu: options.PerGpu = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder for this comparison alone; one under runs/ when left out.")
     ] = None,
@@ -94,10 +95,12 @@ def compare(
     """Run several methods over the same stream and compare them in tables, plots and one page."""
     from clare.presets.load import with_backbone
     from clare.runner.compare import compare_command, parse_seeds
+    from clare.runner.jobs import num_at_a_time
 
     overrides, all_seeds = options.overrides_of(set_, skip_bad_images), parse_seeds(seeds, seed)
     layered = with_backbone(preset, backbone)
-    failures = compare_command(console, layered, options.names_in(methods), overrides, all_seeds, out, jobs)
+    count = num_at_a_time(jobs, per_gpu)
+    failures = compare_command(console, layered, options.names_in(methods), overrides, all_seeds, out, count)
     leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])
 
 
@@ -110,15 +113,18 @@ def tune(
     seed: options.Seed = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Use only the classes of so many first tasks.")] = None,
     jobs: options.Jobs = 1,
+    per_gpu: options.PerGpu = None,
     out: Annotated[Path | None, typer.Option(help="The folder for all trials; runs/PRESET-tune when left out.")] = None,
     skip_bad_images: options.SkipBad = False,
 ) -> None:
     """Choose settings on validation images, with equally many trials for every method, and write a tuned preset."""
     from clare.presets.load import with_backbone
+    from clare.runner.jobs import num_at_a_time
     from clare.runner.tune import tune_command
 
+    count = num_at_a_time(jobs, per_gpu)
     overrides, layered = options.overrides_of(set_, skip_bad_images), with_backbone(preset, backbone)
-    leave_if(tune_command(console, layered, options.names_in(methods), trials, overrides, seed, tasks, out, jobs))
+    leave_if(tune_command(console, layered, options.names_in(methods), trials, overrides, seed, tasks, out, count))
 
 
 def check_method(
@@ -189,6 +195,7 @@ def sweep(
     seeds: options.Seeds = None,
     backbone: options.Backbone = None,
     jobs: JobsOrGpus = None,
+    per_gpu: options.PerGpu = None,
     ray: Cluster = None,
     out: Annotated[Path | None, typer.Option(help="The folder for all runs; runs/PRESET-sweep when left out.")] = None,
     skip_bad_images: options.SkipBad = False,
@@ -196,12 +203,16 @@ def sweep(
     """Run every combination of listed settings with every seed, and rank them; the same command goes on."""
     from clare.presets.load import with_backbone
     from clare.runner.compare import parse_seeds
+    from clare.runner.jobs import num_at_a_time
     from clare.runner.sweep import sweep_command
 
     if method is not None and methods is not None:
         raise SettingsError("--method and --methods were both given; name all methods with --methods")
-    if ray is not None and jobs is not None:
-        raise SettingsError("--ray and --jobs were both given; leave --jobs out, Ray decides how many runs go at once")
+    if ray is not None and (jobs or per_gpu):
+        given = "--jobs" if jobs else "--per-gpu"
+        raise SettingsError(
+            f"--ray and {given} were both given; leave {given} out, Ray decides how many runs go at once"
+        )
     failures = sweep_command(
         console,
         with_backbone(preset, backbone),
@@ -209,7 +220,7 @@ def sweep(
         options.overrides_of(set_, skip_bad_images) if set_ else [],
         parse_seeds(seeds, None),
         out,
-        num_processes=jobs,
+        num_processes=num_at_a_time(jobs, per_gpu) if jobs or per_gpu else None,
         ray=ray,
     )
     leave_if([f"{failure.label} failed: {failure.reason}" for failure in failures])

@@ -26,6 +26,14 @@ Methods = Annotated[
 Jobs = Annotated[
     int, typer.Option(min=1, help="Runs at a time, each in a process of its own with its share of the CPU threads.")
 ]
+PerGpu = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Runs at a time on each GPU, in place of --jobs; one for which the GPU has no memory left waits until "
+        "another has ended.",
+    ),
+]
 Seed = Annotated[
     int | None, typer.Option(help="Seed of the class order and of every draw; the preset's when left out.")
 ]

@@ -1,7 +1,8 @@
-"""Decoded images in one file that is mapped into memory and found again by the next run.
+"""Images in one file that is mapped into memory and found again by the next run.
 
-The file holds the pixels of all images, then a JSON index, then the length of the index in 8 bytes and 8 bytes that
-say what the file is. It is written under another name and renamed when whole, so whoever opens it sees all of it.
+The file holds the pixels of all images, or the bytes of their files, then a JSON index, then the length of the index
+in 8 bytes and 8 bytes that say what the file is. It is written under another name and renamed when whole, so whoever
+opens it sees all of it.
 """
 
 import json
@@ -26,8 +27,8 @@ MAGIC = b"CLAREPIX"
 NUM_TRAILER_BYTES = 16
 
 
-class Decoded(NamedTuple):
-    """The pixels of all images of some files, side by side."""
+class Contents(NamedTuple):
+    """All images of some files, side by side: their pixels, or the bytes of files that are yet to be decoded."""
 
     flat: Tensor
     sizes: Tensor
@@ -35,6 +36,12 @@ class Decoded(NamedTuple):
     skipped: list[int]
     """Positions of the files that gave no image."""
     is_mapped: bool
+    num_bytes: Tensor | None = None
+    """int64 (N,): bytes of each file; none for pixels"""
+
+
+Fill = Callable[[BinaryIO], dict[str, Any]]
+"""Writes images into a file and returns what its index shall say of them: `sizes`, `skipped`, and more."""
 
 
 class StaleCache(Exception):
@@ -63,9 +70,7 @@ def _size_and_time(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def open_or_write(
-    path: Path, mark: str, channels: int, images: Callable[[], Iterable[Tensor | None]], notice: Notice
-) -> Decoded:
+def open_or_write(path: Path, mark: str, fill: Fill, notice: Notice) -> Contents:
     """Map the file if it has this fingerprint, else write it first; of several processes only one writes."""
     try:
         return read_cache(path, mark)
@@ -80,8 +85,8 @@ def open_or_write(
                 if path.exists():
                     notice(f"the image cache '{path}' {reason} and is written anew")
                 else:
-                    notice(f"decoded images are kept in '{path}'")
-            write_cache(path, mark, channels, images())
+                    notice(f"images are kept in '{path}'")
+            write_cache(path, mark, fill)
             return read_cache(path, mark)
     except OSError as error:
         raise DataError(
@@ -90,7 +95,7 @@ def open_or_write(
         ) from error
 
 
-def read_cache(path: Path, mark: str) -> Decoded:
+def read_cache(path: Path, mark: str) -> Contents:
     """Map a cache file into memory, or say why it cannot be used."""
     try:
         with path.open("rb") as file:
@@ -102,7 +107,9 @@ def read_cache(path: Path, mark: str) -> Decoded:
     except OSError as error:
         raise StaleCache(f"cannot be read ({error.strerror or error})") from None
     sizes = torch.tensor(index["sizes"], dtype=torch.int64).view(-1, 2)
-    return Decoded(torch.from_numpy(pixels)[: index["num_bytes"]], sizes, index["skipped"], is_mapped=True)
+    flat, lengths = torch.from_numpy(pixels)[: index["num_bytes"]], index.get("lengths")
+    num_bytes = None if lengths is None else torch.tensor(lengths, dtype=torch.int64)
+    return Contents(flat, sizes, index["skipped"], True, num_bytes)
 
 
 def _read_index(file: BinaryIO) -> dict[str, Any]:
@@ -124,22 +131,13 @@ def _read_index(file: BinaryIO) -> dict[str, Any]:
     return index
 
 
-def write_cache(path: Path, mark: str, channels: int, images: Iterable[Tensor | None]) -> None:
-    """Write images one after another as they come, sync, and rename; the caller holds the lock."""
+def write_cache(path: Path, mark: str, fill: Fill) -> None:
+    """Write images and their index, sync, and rename; the caller holds the lock."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
-            sizes, skipped = append_all(images, lambda image: file.write(image.cpu().contiguous().numpy().data))
-            num_bytes = num_store_bytes(sizes, channels)
-            file.write(bytes(num_bytes - file.tell()))
-            index = {
-                "version": VERSION,
-                "fingerprint": mark,
-                "channels": channels,
-                "num_bytes": num_bytes,
-                "skipped": skipped,
-                "sizes": sizes.tolist(),
-            }
+            found = fill(file)
+            index = {"version": VERSION, "fingerprint": mark, "num_bytes": file.tell(), **found}
             encoded = json.dumps(index).encode()
             file.write(encoded + len(encoded).to_bytes(8, "little") + MAGIC)
             file.flush()
@@ -147,3 +145,10 @@ def write_cache(path: Path, mark: str, channels: int, images: Iterable[Tensor | 
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_pixels(file: BinaryIO, images: Iterable[Tensor | None], channels: int) -> dict[str, Any]:
+    """Write decoded images one after another as they come, and return what the index says of them."""
+    sizes, skipped = append_all(images, lambda image: file.write(image.cpu().contiguous().numpy().data))
+    file.write(bytes(num_store_bytes(sizes, channels) - file.tell()))
+    return {"channels": channels, "skipped": skipped, "sizes": sizes.tolist()}

@@ -37,7 +37,7 @@ def read_images(paths: Sequence[Path], form: DataSettings, decoder: Decoder | No
     """Yield each image as uint8 (channels, height, width), or nothing for one that is skipped."""
     with ThreadPoolExecutor() as pool:
         if decoder is None:
-            yield from map_ahead(pool, lambda path: _read_image(path, form), paths, NUM_AHEAD)
+            yield from map_ahead(pool, lambda path: read_file(path, form), paths, NUM_AHEAD)
             return
         files = zip(paths, map_ahead(pool, _jpeg_in, paths, 2 * NUM_TOGETHER), strict=True)
         while group := list(islice(files, NUM_TOGETHER)):
@@ -65,7 +65,7 @@ def append_all(images: Iterable[Tensor | None], append: Callable[[Tensor], objec
     return torch.tensor(sizes, dtype=torch.int64).view(-1, 2), skipped
 
 
-def _read_image(path: Path, form: DataSettings) -> Tensor | None:
+def read_file(path: Path, form: DataSettings) -> Tensor | None:
     """Read one image, or nothing where bad ones are to be skipped."""
     try:
         image = decode_image(path, form.channels)
@@ -91,13 +91,13 @@ def _decode_group(
     """Decode what the decoder takes together, and what it does not by Pillow."""
     # Pillow's part is begun first: the two then work at the same time.
     by_pillow = {
-        place: pool.submit(_read_image, path, form) for place, (path, content) in enumerate(files) if not content
+        place: pool.submit(read_file, path, form) for place, (path, content) in enumerate(files) if not content
     }
     places = [place for place, (_, content) in enumerate(files) if content]
     decoded = decode_or_leave([files[place][1] for place in places], form.channels, decoder)
     for place, image in zip(places, decoded, strict=True):
         if image is None:
-            by_pillow[place] = pool.submit(_read_image, files[place][0], form)
+            by_pillow[place] = pool.submit(read_file, files[place][0], form)
     taken = [(place, image) for place, image in zip(places, decoded, strict=True) if image is not None]
     small = shrink_images([image for _, image in taken], form.store_size)
     found = {place: image for (place, _), image in zip(taken, small, strict=True)}

@@ -79,12 +79,12 @@ def image_size(path: Path) -> tuple[int, int] | None:
     try:
         with path.open("rb") as file:
             start = file.read(NUM_HEADER_BYTES)
-            return _size_of(start) or _size_of(start + file.read())
+            return size_in(start) or size_in(start + file.read())
     except OSError:
         return None
 
 
-def _size_of(content: bytes) -> tuple[int, int] | None:
+def size_in(content: bytes) -> tuple[int, int] | None:
     """Return height and width of an image of which the header is there."""
     try:
         image = _opened(content)

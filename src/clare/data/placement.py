@@ -15,7 +15,7 @@ from clare.data.settings import StoreChoice
 from clare.data.store import ImageStore, LabelledImages
 from clare.errors import DataError, SettingsError
 
-Placement = Literal["device", "pinned", "mapped"]
+Placement = Literal["device", "pinned", "mapped", "encoded"]
 Notice = Callable[[str], None]
 
 GIGA = 1 << 30
@@ -58,7 +58,7 @@ def _installed_memory() -> int:
 
 
 def choose_placement(asked: StoreChoice, num_bytes: int, machine: Machine) -> Placement:
-    """Resolve `auto`: the device up to half of its free memory, the host up to half of its own, else a file."""
+    """Resolve `auto`: the device up to half of its free memory, the host up to half of its own, else no pixels."""
     has_gpu = machine.device.type == "cuda"
     if asked == "pinned" and not has_gpu:
         raise SettingsError(
@@ -68,7 +68,7 @@ def choose_placement(asked: StoreChoice, num_bytes: int, machine: Machine) -> Pl
         return asked
     if 2 * num_bytes <= machine.device_bytes:
         return "device"
-    return "pinned" if has_gpu and 2 * num_bytes <= machine.host_bytes else "mapped"
+    return "pinned" if has_gpu and 2 * num_bytes <= machine.host_bytes else "encoded"
 
 
 def allocate(num_bytes: int, placement: Placement, device: torch.device) -> Tensor:
@@ -80,7 +80,7 @@ def allocate(num_bytes: int, placement: Placement, device: torch.device) -> Tens
     except (MemoryError, RuntimeError) as error:
         raise DataError(
             f"the images take {num_bytes / GIGA:.1f} GiB, for which there is no room in {placement} memory "
-            f"({type(error).__name__}); set `data.store` to mapped, or lower `data.store_size`"
+            f"({type(error).__name__}); set `data.store` to encoded, or lower `data.store_size`"
         ) from error
 
 
@@ -97,11 +97,11 @@ def page_locked(array: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> np.ndarray
 
 
 def place_images(images: LabelledImages, placement: Placement, device: torch.device) -> LabelledImages:
-    """Move images that were read into memory or mapped to where they are kept; mapped is as they are."""
+    """Move images that were read into memory or mapped to where they are kept, which may be the file itself."""
     store = images.store
     if placement == "device":
         return images.to(device)
-    if placement == "mapped" or store.flat.is_pinned():
+    if placement != "pinned" or store.flat.is_pinned():
         return images
     flat = allocate(store.num_bytes, placement, device).copy_(store.flat)
     return LabelledImages(ImageStore(flat, store.sizes, store.channels), images.indices, images.labels)

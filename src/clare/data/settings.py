@@ -11,7 +11,7 @@ DRAWINGS = ("quickdraw", "quickdraw-pretrain")
 TREES = ("cifar100", "cub", "imagenet-a", "imagenet-r", "objectnet", "omnibenchmark", "omnibenchmark1k", "vtab")
 DATASETS = (*DRAWINGS, *TREES, "folder")
 
-StoreChoice = Literal["auto", "device", "pinned", "mapped"]
+StoreChoice = Literal["auto", "device", "pinned", "mapped", "encoded"]
 Kernel = Literal["bilinear", "bicubic"]
 
 
@@ -30,16 +30,18 @@ class DataSettings(Settings):
     skip_bad_images: bool = Field(False, description="Leave out images that cannot be read, and count them.")
     store: StoreChoice = Field(
         "auto",
-        description="Where decoded images are kept: device (GPU memory, or plain memory on a CPU run), pinned "
+        description="Where images are kept: decoded on the device (GPU memory, or plain memory on a CPU run), pinned "
         "(page-locked memory of the host, copied to the GPU in batches ahead of use) or mapped (a file under `cache` "
-        "that the next run finds again); auto takes the device if the images fill at most half of its free memory, "
-        "else pinned if a GPU is used and they fill at most half of the host's free memory, else mapped.",
+        "that the next run finds again), or encoded (such a file of JPEGs and the like, decoded anew for each batch, "
+        "in which images that `store_size` shrinks are JPEGs of quality 90 where that takes less room); auto takes the "
+        "device if the images fill at most half of its free memory, else pinned if a GPU is used and they fill at most "
+        "half of the host's free memory, else encoded, but with all files as they are: pixels are the same everywhere.",
     )
     cache: str = Field(
         "",
         max_length=4096,
-        description="Folder for the files of mapped stores; empty is `clare` in the user's cache folder, which is "
-        "$XDG_CACHE_HOME or ~/.cache.",
+        description="Folder for the files of mapped and encoded stores; empty is `clare` in the user's cache folder, "
+        "which is $XDG_CACHE_HOME or ~/.cache.",
     )
     decode: Literal["cpu", "gpu"] = Field(
         "cpu",

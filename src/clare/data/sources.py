@@ -63,8 +63,8 @@ def _whole(
     classes, *read_parts = read
     parts = [_labelled_array(*part, settings) for part in read_parts]
     placement = choose_placement(settings.store, sum(images.store.num_bytes for images in parts), machine)
-    if settings.store == "mapped":
-        notice(f"`data.store` is mapped, but {settings.dataset} is read as a whole, so it stays in memory")
+    if settings.store in ("mapped", "encoded"):
+        notice(f"`data.store` is {settings.store}, but {settings.dataset} is read as a whole, so it stays in memory")
     train, test = (place_images(images, placement, machine.device) for images in parts)
     return Dataset(settings.dataset, classes, train, test)
 

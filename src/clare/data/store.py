@@ -32,10 +32,15 @@ def num_store_bytes(sizes: Tensor, channels: int) -> int:
 class ImageStore:
     """Images of one channel count and any sizes, side by side in one flat uint8 tensor."""
 
-    def __init__(self, flat: Tensor, sizes: Tensor, channels: int, is_mapped: bool = False) -> None:
+    def __init__(
+        self, flat: Tensor, sizes: Tensor, channels: int, is_mapped: bool = False, device: torch.device | None = None
+    ) -> None:
         """Take the pixels of all images in order, their (N, 2) heights and widths, and whether they are in a file."""
-        # Rows of a canvas are read at its full width, so the last row of the last image needs something behind it.
-        missing = num_store_bytes(sizes, channels) - len(flat)
+        self.device = device or flat.device
+        """Where batches are gathered."""
+        # Rows of a canvas are read at its full width, so the last row of the last image needs something behind it,
+        # which a file has.
+        missing = 0 if is_mapped else num_store_bytes(sizes, channels) - len(flat)
         self.flat = torch.cat([flat, flat.new_zeros(missing)]) if missing > 0 else flat
         self.sizes = sizes.cpu()
         self.channels = channels
@@ -46,8 +51,8 @@ class ImageStore:
         """Height and width of every batch: those of the largest image, so that shapes never change."""
         # Beside the pixels: gathering a batch then needs nothing from the host.
         areas = self.sizes.prod(dim=1) * channels
-        self._sizes = self.sizes.to(flat.device)
-        self._starts = (areas.cumsum(0) - areas).to(flat.device)
+        self._sizes = self.sizes.to(self.device)
+        self._starts = (areas.cumsum(0) - areas).to(self.device)
 
     @classmethod
     def from_images(cls, images: Sequence[Pixels]) -> ImageStore:
@@ -87,11 +92,6 @@ class ImageStore:
     def num_bytes(self) -> int:
         """Return how much memory the pixels take."""
         return self.flat.numel()
-
-    @property
-    def device(self) -> torch.device:
-        """Return where the pixels are."""
-        return self.flat.device
 
     def to(self, device: torch.device | str) -> ImageStore:
         """Return a store whose pixels are in the device's memory."""

@@ -71,8 +71,14 @@ def task_sizes(num_classes: int, first: int, increment: int) -> list[int]:
 
 def make_stream(dataset: Dataset, settings: StreamSettings, seed: int) -> Stream:
     """Order the classes by the seed, cut them into tasks, and choose what to train and to evaluate on."""
-    num_classes = _num_classes(dataset, settings)
-    order = class_order(len(dataset.classes), seed)[:num_classes]
+    available = len(dataset.classes)
+    num_classes = settings.num_classes or available
+    if num_classes > available:
+        raise DataError(
+            f"the stream asks for {num_classes} classes and '{dataset.name}' has {available}; "
+            f"set `num_classes` to at most {available}"
+        )
+    order = class_order(available, seed)[:num_classes]
     names = tuple(dataset.classes[place] for place in order)
     train_positions = _positions_by_class(dataset, dataset.train, "training", order)
     splits = [_split(positions, settings, seed, place) for positions, place in zip(train_positions, order, strict=True)]
@@ -88,19 +94,6 @@ def make_stream(dataset: Dataset, settings: StreamSettings, seed: int) -> Stream
         for index, (start, end) in enumerate(pairwise(edges))
     )
     return Stream(names, tasks, test)
-
-
-def _num_classes(dataset: Dataset, settings: StreamSettings) -> int:
-    """Return how many classes the stream has."""
-    available = len(dataset.classes)
-    if settings.num_classes is None:
-        return available
-    if settings.num_classes > available:
-        raise DataError(
-            f"the stream asks for {settings.num_classes} classes and '{dataset.name}' has {available}; "
-            f"set `num_classes` to at most {available}"
-        )
-    return settings.num_classes
 
 
 def _positions_by_class(dataset: Dataset, images: LabelledImages, part: str, order: list[int]) -> list[Tensor]:

@@ -1,5 +1,6 @@
 """Steps recorded as CUDA graphs, which the host starts with one call; compiled on request, and checked before use."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -7,10 +8,13 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from clare.data.cache import cache_folder
 from clare.engine.ranks import Ranks
 from clare.engine.step import TrainStep
 from clare.steps import Phase
 
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"
+"""Names the folder that PyTorch's compiler keeps its work in, otherwise one that the system may clear away."""
 NUM_WARM_UPS = 3
 NUM_CHECKS = 32
 # Compiled features of a ViT of width 192 were wrong in some rows, other ones at every call, under bf16 autocast on an
@@ -27,7 +31,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def fuse(function: Function) -> Function:
-    """Compile a function into fused kernels for shapes that never change."""
+    """Compile a function into fused kernels for shapes that never change; the next run finds them in the cache."""
+    os.environ.setdefault(COMPILED, str(cache_folder("", os.environ) / "compiled"))
     return cast(Function, torch.compile(function, fullgraph=True, dynamic=False))
 
 
@@ -53,10 +58,8 @@ class CapturedStep(TrainStep):
         self.share.fill_(1 / num_samples)
         if not self.is_tried:
             self.is_tried, self.graph = True, self._capture()
-        if self.graph is None:
-            self._work()
-        else:
-            self.graph.replay()
+        work = self._work if self.graph is None else self.graph.replay
+        work()
 
     def _capture(self) -> torch.cuda.CUDAGraph | None:
         """Record the step, fused if that is asked and sound, or not at all; state and random numbers are as before."""
@@ -136,10 +139,8 @@ class CapturedForward:
         """Return the function's value, which the next call overwrites."""
         for own, given in zip(self.inputs, inputs, strict=True):
             own.copy_(given)
-        if self.graph is None:
-            self._work()
-        else:
-            self.graph.replay()
+        work = self._work if self.graph is None else self.graph.replay
+        work()
         return self.output
 
 

@@ -128,24 +128,17 @@ def _features(context: Context, method: Method, images: Tensor) -> Tensor:
 
 
 def _answers(context: Context, method: Method, features: Tensor) -> Tensor:
-    """Return the logits of features and, behind them, the tasks that a method infers by a rule of its own."""
-    logits = _logits(context, method, features)
-    if not isinstance(method, InfersTask):
-        return logits
-    with context.ranks.autocast():
-        return torch.cat([logits, method.inferred_tasks(features)[:, None].float()], 1)
-
-
-def _logits(context: Context, method: Method, features: Tensor) -> Tensor:
-    """Return the logits of features, one for each class learnt so far."""
+    """Return a logit for each class so far and, behind them, the task that a method infers by a rule of its own."""
     with context.ranks.autocast():
         logits = method.classify(features)
-    if logits.shape != (len(features), len(method.classes)):
-        raise ModelError(
-            f"{method.name} gives logits of shape {tuple(logits.shape)} for {len(features)} images and "
-            f"{len(method.classes)} classes; end `learn` with `yield from self.head.finish(len(task.classes))`"
-        )
-    return logits
+        if logits.shape != (len(features), len(method.classes)):
+            raise ModelError(
+                f"{method.name} gives logits of shape {tuple(logits.shape)} for {len(features)} images and "
+                f"{len(method.classes)} classes; end `learn` with `yield from self.head.finish(len(task.classes))`"
+            )
+        if not isinstance(method, InfersTask):
+            return logits
+        return torch.cat([logits, method.inferred_tasks(features)[:, None].float()], 1)
 
 
 class FeatureCache:

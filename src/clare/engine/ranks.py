@@ -1,7 +1,8 @@
 """The processes that learn together: launched and placed by Fabric, reduced by hand."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from clare.engine.attention import attention_kernels
 from clare.engine.settings import EngineSettings
 from clare.errors import SettingsError
 
@@ -68,11 +70,11 @@ class Ranks:
         """Whether steps can be recorded as CUDA graphs: on one GPU, where no other rank must be waited for."""
         return self.device.type == "cuda" and self.world_size == 1
 
-    def autocast(self) -> AbstractContextManager[None]:
-        """Compute in the chosen precision, as Fabric does."""
-        if not self.is_alone:
-            return self.fabric.autocast()
-        return torch.autocast(self.accelerator, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        """Compute in the chosen precision, as Fabric does, and with the kernels of attention that are best for it."""
+        with torch.autocast(self.accelerator, torch.bfloat16, self.precision == "bf16"), attention_kernels(self.device):
+            yield
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Add a tensor up over all processes, in place."""

@@ -1,11 +1,13 @@
 """Many runs for one command: one after another in this process, or several processes at a time."""
 
+import math
 import os
+import re
 import subprocess
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,9 @@ from clare.runner.progress import Board, ProgressBars, progress_of
 
 LOG = "log.txt"
 HELD = "waiting for a process that an earlier command left at it"
+NO_MEMORY = "waiting for memory of a GPU"
+NO_ROOM = re.compile(r"out of memory|OutOfMemory|_ALLOC_FAILED")
+"""What CUDA and its libraries say where a GPU's memory is full."""
 SECONDS_BETWEEN_LOOKS = 0.1
 
 
@@ -65,6 +70,18 @@ def check_processes(num_processes: int) -> None:
         )
 
 
+def num_at_a_time(jobs: int | None, per_gpu: int | None) -> int:
+    """Return how many runs go at a time when the user says it, for all together or for each GPU."""
+    if per_gpu is None:
+        return jobs or 1
+    if jobs not in (None, 1):
+        raise SettingsError(f"--jobs {jobs} and --per-gpu {per_gpu} were both given; leave one of them out")
+    num_gpus = len(visible_gpus())
+    if not num_gpus:
+        raise SettingsError("--per-gpu needs a GPU, and PyTorch sees none; use --jobs, or run `clare doctor`")
+    return per_gpu * num_gpus
+
+
 def num_processes_for(experiments: Sequence[Experiment]) -> int:
     """Return how many runs go at a time when nobody says: one for each GPU, or for each group that a run asks for."""
     if "LOCAL_RANK" in os.environ or any(each.engine.device == "cpu" for each in experiments):
@@ -80,11 +97,14 @@ def visible_gpus() -> list[str]:
     return [name.strip() for name in names[:num_gpus]]
 
 
-def choose_gpus(gpus: Sequence[str], num_devices: int, taken: Sequence[str]) -> tuple[str, ...]:
-    """Return the so many GPUs on which the fewest processes are at work, or none where there are too few."""
+def choose_gpus(
+    gpus: Sequence[str], num_devices: int, taken: Sequence[str], most: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
+    """Return so many GPUs, those on which the fewest processes are at work, or none where too few take one more."""
+    load, most = Counter(taken), most or {}
+    gpus = [gpu for gpu in gpus if load[gpu] < most.get(gpu, math.inf)]
     if len(gpus) < num_devices:
         return ()
-    load = Counter(taken)
     chosen = sorted(gpus, key=lambda gpu: load[gpu])[:num_devices]
     return tuple(gpu for gpu in gpus if gpu in chosen)
 
@@ -135,7 +155,7 @@ def open_log(folder: Path) -> IO[bytes]:
     return (folder / LOG).open("ab")
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Running:
     """A process at work on a job and its GPUs; what it says comes after `log_start` in the log."""
 
@@ -143,6 +163,8 @@ class _Running:
     process: "subprocess.Popen[bytes]"
     log_start: int
     gpus: tuple[str, ...]
+    had_company: bool
+    """Whether another process was on one of its GPUs at any time."""
 
 
 def _run_processes(console: Console, jobs: Sequence[Job], finished: set[str], num_processes: int) -> Reasons:
@@ -150,21 +172,30 @@ def _run_processes(console: Console, jobs: Sequence[Job], finished: set[str], nu
     waiting = deque(job for job in jobs if job.label not in finished)
     running: list[_Running] = []
     reasons: Reasons = {}
+    most: dict[str, int] = {}
     with Board(console, [job.label for job in jobs]) as board:
         for job in jobs:
             board.show(job.label, "done" if job.label in finished else "waiting")
         try:
             while waiting or running:
-                _start_some(waiting, running, num_processes, board)
+                _start_some(waiting, running, num_processes, board, most)
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 for each in list(running):
                     if each.process.poll() is None:
                         board.show(each.job.label, progress_of(each.job.folder))
                         continue
                     running.remove(each)
-                    if each.process.returncode:
-                        reasons[each.job.label] = _reason(each)
-                    board.show(each.job.label, "failed" if each.process.returncode else "done")
+                    reason = _reason(each) if each.process.returncode else None
+                    if reason and each.had_company and NO_ROOM.search(reason):
+                        # It goes on from its last epoch, and with no more runs beside it than had room.
+                        load = Counter(gpu for other in running for gpu in other.gpus)
+                        most.update({gpu: max(1, load[gpu]) for gpu in each.gpus})
+                        waiting.append(each.job)
+                        board.show(each.job.label, NO_MEMORY)
+                        continue
+                    if reason:
+                        reasons[each.job.label] = reason
+                    board.show(each.job.label, "failed" if reason else "done")
         finally:
             for each in running:
                 each.process.terminate()
@@ -172,7 +203,9 @@ def _run_processes(console: Console, jobs: Sequence[Job], finished: set[str], nu
     return reasons
 
 
-def _start_some(waiting: deque[Job], running: list[_Running], num_processes: int, board: Board) -> None:
+def _start_some(
+    waiting: deque[Job], running: list[_Running], num_processes: int, board: Board, most: Mapping[str, int]
+) -> None:
     """Start waiting jobs as long as there is room; one that an older process is at goes to the end of the queue."""
     for _ in range(len(waiting)):
         if len(running) == num_processes:
@@ -188,14 +221,21 @@ def _start_some(waiting: deque[Job], running: list[_Running], num_processes: int
                 board.show(job.label, "done")
                 continue
             engine, taken = job.experiment.engine, [gpu for each in running for gpu in each.gpus]
-            gpus = () if engine.device == "cpu" else choose_gpus(visible_gpus(), engine.num_devices, taken)
+            own_gpus = [] if engine.device == "cpu" else visible_gpus()
+            gpus = choose_gpus(own_gpus, engine.num_devices, taken, most)
+            if not gpus and choose_gpus(own_gpus, engine.num_devices, taken):
+                waiting.append(job)
+                continue
             # Its share of the CPU's threads, unless the user has set them.
             share = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // num_processes))}
             own = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
             process = subprocess.Popen(
                 job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**share, **os.environ, **own}
             )
-            running.append(_Running(job, process, log.tell(), gpus))
+            company = [each for each in running if set(each.gpus) & set(gpus)]
+            for each in company:
+                each.had_company = True
+            running.append(_Running(job, process, log.tell(), gpus, bool(company)))
         board.show(job.label, "started")
 
 
