@@ -369,7 +369,7 @@ CONTRASTS = """() => {
   );
   return shown.map((node) => {
     const [one, other] = [light(getComputedStyle(node).color), light(ground(node))].sort((a, b) => b - a);
-    return [node.id || node.className || node.tagName, node.textContent.trim().slice(0, 30), (one + 0.05) / (other + 0.05)];
+    return [node.id || node.className || node.tagName, node.textContent.trim(), (one + 0.05) / (other + 0.05)];
   });
 }"""
 """What each visible text is called, what it says, and its contrast as WCAG 2 has it."""
