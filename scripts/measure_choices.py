@@ -33,6 +33,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "five views": {"settings": {"features": {"views": 5}}},
     "adapter": {"method": "clare-plus"},
 }
+KEYS = ("data", "num_classes", "num_lessons", "pictures_a_class", "choice")
 FROZEN = ("one view", "three views")
 Cell = tuple[str, int, int, int, int, tuple[str, ...]]
 CELLS: tuple[Cell, ...] = (
@@ -48,6 +49,8 @@ CELLS: tuple[Cell, ...] = (
     ("cifar100", 8, 2, 3, 10, FROZEN),
     ("cub200", 8, 2, 30, 10, FROZEN),
     ("cifar100", 8, 2, 30, 10, FROZEN),
+    ("cifar100", 16, 2, 10, 30, FROZEN),
+    ("cub200", 16, 2, 10, 30, FROZEN),
 )
 """Pictures, classes, lessons, pictures of a class to learn from and to ask about, and the choices that are measured."""
 
@@ -89,7 +92,8 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
     for data, num_classes, num_lessons, num_train, _, _ in CELLS:
         cells = []
         for choice in CHOICES:
-            case = dict(data=data, num_lessons=num_lessons, pictures_a_class=num_train, choice=choice)
+            case = dict(data=data, num_classes=num_classes, num_lessons=num_lessons, pictures_a_class=num_train)
+            case["choice"] = choice
             own = [line for line in lines if case.items() <= line.items()]
             cells += [f"{line['accuracy']:.1f}, {line['seconds']:.0f} s, {line['num_bytes'] / 1e6:.0f}" for line in own]
             cells += ["-"] * (not own)
@@ -129,10 +133,10 @@ def main(arguments: Sequence[str]) -> None:
         folders = {"cifar100": given.cifar100, "cub200": given.cub200}
         read = {name: tree(folder) for name, folder in folders.items() if folder is not None}
         read["drawings"] = drawings()
-        done = {(line["data"], line["num_lessons"], line["pictures_a_class"], line["choice"]) for line in lines}
+        done = {tuple(line[key] for key in KEYS) for line in lines}
         for cell in CELLS:
             for choice in cell[5]:
-                if cell[0] in read and (cell[0], *cell[2:4], choice) not in done:
+                if cell[0] in read and (*cell[:4], choice) not in done:
                     lines.append(measure(cell, choice, read[cell[0]], given.backbone))
                     print({**lines[-1], "settings": None}, flush=True)
                     keep(lines)

@@ -76,8 +76,8 @@ def portable_tensors(method: Method, compact: bool = False) -> dict[str, Tensor]
     added = method.deployed()
     rows: dict[str, Tensor] = {"rows": method.head.rows}
     if compact:
-        num_parts = max(1, method.head.rows.shape[1] // (method.head.num_features + 1))
-        by_part = method.head.rows.unflatten(1, (num_parts, -1))
+        num_classes, size = method.head.rows.shape
+        by_part = method.head.rows.view(num_classes, max(1, size // (method.head.num_features + 1)), -1)
         centre = by_part[..., :-1].mean(0)
         rows = {"rows": (by_part[..., :-1] - centre).half(), "centre": centre, "last": by_part[..., -1:]}
     parts = {"backbone": added.weights, "adapter": added.adapters, "head": rows}
