@@ -1,5 +1,6 @@
 """The commands for people with pictures of their own; what needs more than a few lines is beside them."""
 
+from math import inf
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ from clare.cli.options import BACKBONE, Device, Model, NoWait, OwnMethod, Pictur
 from clare.errors import SettingsError
 
 if TYPE_CHECKING:
+    from clare.classifier.choice import Wish
     from clare.model.records import Mode
 
 
@@ -18,8 +20,18 @@ def learn(
     model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
     pictures: Pictures,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Rows out of statistics alone, whatever the method would train: seconds.")
+        bool,
+        typer.Option(
+            "--quick",
+            help="Rows out of statistics alone, whatever the method would train; a new model reads one view: seconds.",
+        ),
     ] = False,
+    best: Annotated[
+        bool, typer.Option("--best", help="For a new model: an adapter as well where one pays; takes longest.")
+    ] = False,
+    minutes: Annotated[
+        float | None, typer.Option(help="The most accurate of these that keeps within so many minutes, about.")
+    ] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Give known classes more pictures: rows and statistics only.")
     ] = False,
@@ -54,10 +66,14 @@ def learn(
     """Teach a model the classes of a folder of pictures; the pictures of earlier classes are not needed."""
     from clare.classifier.labels import check_known
     from clare.classifier.sources import find_source
-    from clare.cli.learn import Bar, open_or_make, print_report, say_before, say_read, without_suspects
+    from clare.cli.learn import Bar, open_or_make, print_report, say_before, say_read, settle, without_suspects
 
     if quick and update:
         raise SettingsError("--quick is for new classes and --update for known ones; give one of them")
+    if quick + best + (minutes is not None) > 1:
+        raise SettingsError("--quick, --best and --minutes each say how long a lesson may take; give one of them")
+    if minutes is not None and not 0 < minutes < inf:
+        raise SettingsError(f"--minutes is {minutes:g}; give a number above 0, such as 5")
     mode: Mode = "quick" if quick else "update" if update else "learn"
     creation = {"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep}
     source = find_source(pictures)
@@ -68,7 +84,10 @@ def learn(
         check_known(list(source.to_learn), [info.name for info in taught.classes], mode, str(model))
         if skip_suspects:
             source = without_suspects(bar, taught, source, pictures)
-        say_before(bar, taught, source, mode)
+        is_open = not taught.classes and method is None and not set_ and mode != "update"
+        wish: Wish = "quick" if quick else "best" if best else "usual"
+        seconds, mode = settle(bar, taught, source, mode, wish, minutes, is_open)
+        say_before(bar, taught, source, seconds)
         read = taught.reader(skip_bad_images).to_teach(source)
         say_read(bar, taught, read)
         change = taught.learn(read, mode=mode, listener=bar, wait=not no_wait)
