@@ -155,6 +155,10 @@ def test_a_new_model_is_what_its_pictures_and_the_time_ask_for(tmp_path: Path, f
     assert [views("--quick"), views("--minutes", "0.0000001")] == [1, 1]
     for given in (("--quick", "--best"), ("--best", "--minutes", "5")):
         assert "each say how long a lesson may take" in fails("learn", tmp_path / "other", pictures, *given)
+    sentence = fails("learn", tmp_path / "other", pictures, "--best", "--method", "clare")
+    assert "--best chooses method and settings itself" in sentence
+    write_pictures(tmp_path / "more", "cow")
+    assert "--best counts only for a new model" in fails("learn", tmp_path / "model ()", tmp_path / "more", "--best")
     assert "give a number above 0" in fails("learn", tmp_path / "other", pictures, "--minutes", "0")
     assert not (tmp_path / "other").exists()
 

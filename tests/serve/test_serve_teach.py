@@ -41,6 +41,7 @@ def test_the_reporter_writes_a_line_for_every_step() -> None:
     out = io.StringIO()
     reporter = Reporter(out)
     reporter.begin(1000)
+    reporter.task(0, 1, ("a",))
     reporter.step("probe", 3)
     reporter.epoch(1, 5)
     reporter.batch()
@@ -49,6 +50,7 @@ def test_the_reporter_writes_a_line_for_every_step() -> None:
     reporter.notice("something")
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [line["step"] for line in lines if "step" in line] == [
+        "starting",
         "starting",
         "probe",
         "probe, epoch 2 of 3",

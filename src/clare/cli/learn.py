@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
+from math import inf
 from pathlib import Path
 from shlex import quote
 from statistics import median
@@ -112,10 +113,23 @@ def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], dev
     return model
 
 
+def wish_of(quick: bool, best: bool, minutes: float | None, update: bool, is_settled: bool) -> Wish:
+    """Return what is wished for; refuse words that contradict each other, or a method and settings that are given."""
+    if quick and update:
+        raise SettingsError("--quick is for new classes and --update for known ones; give one of them")
+    if quick + best + (minutes is not None) > 1:
+        raise SettingsError("--quick, --best and --minutes each say how long a lesson may take; give one of them")
+    if minutes is not None and not 0 < minutes < inf:
+        raise SettingsError(f"--minutes is {minutes:g}; give a number above 0, such as 5")
+    if best and is_settled:
+        raise SettingsError("--best chooses method and settings itself; leave it out, or --method and --set")
+    return "quick" if quick else "best" if best else "usual"
+
+
 def settle(
     bar: Bar, model: Classifier, source: Source, mode: Mode, wish: Wish, minutes: float | None, is_open: bool
-) -> tuple[float, Mode]:
-    """Make a new model that is open to choice what its first lesson asks for; return the seconds and how it learns."""
+) -> Mode:
+    """Make a new model that is open to choice what its first lesson asks for, and return how the lesson is taught."""
     counts = source.to_learn
     num_images, num_classes = sum(map(len, counts.values())), len(counts)
     seconds = model.estimate_seconds(num_images, num_classes, mode)
@@ -134,7 +148,8 @@ def settle(
             seconds, mode = quick_seconds, "quick"
     if minutes is not None and seconds > 60 * minutes:
         bar.notice(f"there is no way within {minutes:g} minutes; the quickest is taken")
-    return seconds, mode
+    say_before(bar, model, source, seconds)
+    return mode
 
 
 def ways_in_words(chosen: Way, ways: Sequence[Way], wish: Wish) -> str:

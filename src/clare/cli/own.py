@@ -1,6 +1,5 @@
 """The commands for people with pictures of their own; what needs more than a few lines is beside them."""
 
-from math import inf
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -8,30 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clare.cli.console import console, first_of, leave_if, say
-from clare.cli.options import BACKBONE, Device, Model, NoWait, OwnMethod, Pictures, SkipSuspects
-from clare.errors import SettingsError
+from clare.cli.options import (
+    BACKBONE,
+    Best,
+    Device,
+    Minutes,
+    Model,
+    NoWait,
+    OwnMethod,
+    Pictures,
+    Quick,
+    SkipSuspects,
+)
 
 if TYPE_CHECKING:
-    from clare.classifier.choice import Wish
     from clare.model.records import Mode
 
 
 def learn(
     model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
     pictures: Pictures,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="Rows out of statistics alone, whatever the method would train; a new model reads one view: seconds.",
-        ),
-    ] = False,
-    best: Annotated[
-        bool, typer.Option("--best", help="For a new model: an adapter as well where one pays; takes longest.")
-    ] = False,
-    minutes: Annotated[
-        float | None, typer.Option(help="The most accurate of these that keeps within so many minutes, about.")
-    ] = None,
+    quick: Quick = False,
+    best: Best = False,
+    minutes: Minutes = None,
     update: Annotated[
         bool, typer.Option("--update", help="Give known classes more pictures: rows and statistics only.")
     ] = False,
@@ -66,16 +64,11 @@ def learn(
     """Teach a model the classes of a folder of pictures; the pictures of earlier classes are not needed."""
     from clare.classifier.labels import check_known
     from clare.classifier.sources import find_source
-    from clare.cli.learn import Bar, open_or_make, print_report, say_before, say_read, settle, without_suspects
+    from clare.cli.learn import Bar, open_or_make, print_report, say_read, settle, wish_of, without_suspects
 
-    if quick and update:
-        raise SettingsError("--quick is for new classes and --update for known ones; give one of them")
-    if quick + best + (minutes is not None) > 1:
-        raise SettingsError("--quick, --best and --minutes each say how long a lesson may take; give one of them")
-    if minutes is not None and not 0 < minutes < inf:
-        raise SettingsError(f"--minutes is {minutes:g}; give a number above 0, such as 5")
+    wish = wish_of(quick, best, minutes, update, bool(method or set_))
     mode: Mode = "quick" if quick else "update" if update else "learn"
-    creation = {"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep}
+    creation = {"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep, "best": best or None}
     source = find_source(pictures)
     to_check = find_source(check) if check else source if {"val", "test"} <= source.parts.keys() else None
     bar = Bar(console)
@@ -84,10 +77,8 @@ def learn(
         check_known(list(source.to_learn), [info.name for info in taught.classes], mode, str(model))
         if skip_suspects:
             source = without_suspects(bar, taught, source, pictures)
-        is_open = not taught.classes and method is None and not set_ and mode != "update"
-        wish: Wish = "quick" if quick else "best" if best else "usual"
-        seconds, mode = settle(bar, taught, source, mode, wish, minutes, is_open)
-        say_before(bar, taught, source, seconds)
+        is_open = not (taught.classes or method or set_)
+        mode = settle(bar, taught, source, mode, wish, minutes, is_open)
         read = taught.reader(skip_bad_images).to_teach(source)
         say_read(bar, taught, read)
         change = taught.learn(read, mode=mode, listener=bar, wait=not no_wait)

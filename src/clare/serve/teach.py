@@ -16,10 +16,10 @@ from typing import Any, TextIO, cast
 from clare.classifier.classifier import load
 from clare.classifier.pictures import Reader
 from clare.data.images import Pixels
-from clare.engine.context import Silence
 from clare.errors import ClareError
 from clare.files import write_json
 from clare.model.records import Mode
+from clare.record import TaskEvent
 from clare.serve.archives import StoredImage
 from clare.serve.decoders import Decoder
 from clare.serve.decoding import Wanted, die_with_parent
@@ -33,7 +33,7 @@ TRUSTED_SHARE = 0.7
 GREATEST_PROGRESS = 0.98
 
 
-class Reporter(Silence):
+class Reporter:
     """A listener that writes lines of JSON."""
 
     def __init__(self, out: TextIO) -> None:
@@ -52,6 +52,10 @@ class Reporter(Silence):
         self.started, self.estimate = time.monotonic(), estimate
         self._tell("starting")
 
+    def task(self, index: int, num_tasks: int, classes: tuple[str, ...]) -> None:
+        """Tell that the task begins."""
+        self._tell("starting")
+
     def step(self, name: str, num_epochs: int) -> None:
         """Tell which step begins."""
         self._name, self._num_epochs = name, num_epochs
@@ -65,6 +69,12 @@ class Reporter(Silence):
         """Tell the time that is left, now and then."""
         if time.monotonic() - self._last > SECONDS_BETWEEN_REPORTS:
             self._tell(None)
+
+    def trained(self, phase: str, epoch: int, loss: float, rate: float) -> None:
+        """Nothing to tell: the next epoch will be told."""
+
+    def measured(self, task: TaskEvent) -> None:
+        """Nothing to tell: the change will be told."""
 
     def notice(self, text: str) -> None:
         """Tell what the user should know."""
