@@ -8,6 +8,8 @@ import pytest
 from fake_server import Fake, serve
 
 Points = Sequence[Sequence[float]]
+CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+"""Chromium's own moving test picture in place of a camera."""
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +23,7 @@ def browser() -> Iterator[Any]:
     if chromium is None:
         pytest.fail("Chromium is not installed, so the page was not tested; run apt-get install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", *CAMERA])
         yield browser
         browser.close()
 

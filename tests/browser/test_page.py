@@ -279,6 +279,50 @@ def test_dropped_photos_are_guessed(open_page: Open) -> None:
         assert len(fake.asked("/predict")[-1].images) == 1
 
 
+@pytest.mark.parametrize("is_drawing_model", [False, True])
+def test_the_camera_is_guessed_and_taught_from(open_page: Open, is_drawing_model: bool) -> None:
+    with serve(Fake(is_drawing_model=is_drawing_model)) as fake:
+        page = open_page(fake.address, permissions=["camera"])
+        page.click("#camera-switch")
+        page.wait_for_selector("#verdict:has-text('triangle')")
+        assert fake.asked("/predict")[-1].images[0].startswith(b"\xff\xd8")
+        page.hover("#camera-keep")
+        page.mouse.down()
+        page.wait_for_selector("#kept img >> nth=2")
+        page.mouse.up()
+        number = page.locator("#kept img").count()
+        page.focus("#camera-keep")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"#kept img >> nth={number}")
+        page.fill("#class-name", "test picture")
+        page.click("#teach")
+        page.wait_for_selector("#teach-news:has-text('Learnt test picture')")
+        assert fake.asked("/learn")[-1].labels == ["test picture"] * (number + 1)
+        page.click("#camera-switch")
+        assert page.locator("#camera-view").is_hidden()
+        page.wait_for_selector(SETTLED)
+
+
+def test_without_leave_the_camera_is_said_to_be_unusable(open_page: Open) -> None:
+    with serve(Fake(is_drawing_model=False)) as fake:
+        page = open_page(fake.address)
+        page.evaluate("() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('no leave')); }")
+        page.click("#camera-switch")
+        page.wait_for_selector("#problem-text:has-text('The camera cannot be used: no leave')")
+        assert page.locator("#camera-keep").is_hidden()
+
+
+def test_files_take_the_place_of_the_camera(open_page: Open) -> None:
+    with serve(Fake(is_drawing_model=False)) as fake:
+        page = open_page(fake.address, permissions=["camera"])
+        page.click("#camera-switch")
+        page.wait_for_selector("#verdict:has-text('triangle')")
+        page.set_input_files("#files", [jpeg(20)])
+        page.wait_for_selector(SETTLED)
+        assert page.locator("#camera-view").is_hidden()
+        assert fake.asked("/predict")[-1].images == [jpeg(20)["buffer"]]
+
+
 def test_a_model_that_knows_nothing_invites_to_teach(open_page: Open, draw: Draw) -> None:
     with serve(Fake(classes=[])) as fake:
         page = open_page(fake.address)
@@ -307,6 +351,39 @@ def test_nothing_is_loaded_from_elsewhere(open_page: Open, fake: Fake) -> None:
         " fetch('http://elsewhere.invalid/').catch(() => null); })"
     )
     assert refused == "http://elsewhere.invalid/"
+
+
+CONTRASTS = """() => {
+  const light = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255);
+    const [red, green, blue] = parts.map((p) => (p <= 0.04045 ? p / 12.92 : ((p + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const ground = (node) => {
+    const colour = getComputedStyle(node).backgroundColor;
+    return colour === "rgba(0, 0, 0, 0)" && node.parentElement ? ground(node.parentElement) : colour;
+  };
+  const shown = [...document.querySelectorAll("body *")].filter(
+    (node) => node.checkVisibility() && !node.disabled && !node.closest(".unseen, .slot, canvas") &&
+      [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim()),
+  );
+  return shown.map((node) => {
+    const [one, other] = [light(getComputedStyle(node).color), light(ground(node))].sort((a, b) => b - a);
+    return [node.id || node.className || node.tagName, node.textContent.trim(), (one + 0.05) / (other + 0.05)];
+  });
+}"""
+"""What each visible text is called, what it says, and its contrast as WCAG 2 has it."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_its_ground(open_page: Open, fake: Fake, draw: Draw, scheme: str) -> None:
+    page = open_page(fake.address, color_scheme=scheme)
+    keep(page, draw, 1)
+    draw(page, APPLE)
+    guessed(page)
+    found = page.evaluate(CONTRASTS)
+    assert len(found) > 20
+    assert [each for each in found if each[2] < 4.5] == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -212,6 +212,14 @@ def half(path: Path) -> Path:
     return path
 
 
+def cut_between_files(path: Path) -> Path:
+    """Cut a tar off where its last file begins."""
+    with tarfile.open(path) as opened:
+        place = opened.getmembers()[-1].offset
+    path.write_bytes(path.read_bytes()[:place])
+    return path
+
+
 def deeper(path: Path) -> Path:
     write_pictures(path / "year" / "january", "cat", "dog", number=1)
     return path / "year"
@@ -239,6 +247,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Path | str], str]] = {
     "half a tar": (
         lambda path: half(write_tar(path / "a.tar", in_folders())),
         "cannot be read to its end as an archive",
+    ),
+    "tar cut between files": (
+        lambda path: cut_between_files(write_tar(path / "a.tar", in_folders())),
+        "cannot be read to its end as an archive .it was cut off.; fetch it again",
     ),
     "half a tgz": (lambda path: half(write_tar(path / "a.tar.gz", in_folders())), "cannot be read to its end"),
     "half a zip": (lambda path: half(write_zip(path / "a.zip", in_folders())), "cannot be read to its end"),

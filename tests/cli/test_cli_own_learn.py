@@ -139,6 +139,40 @@ def test_a_model_on_a_weights_file(tmp_path: Path, fails: Callable[..., str]) ->
     assert "knows classes already, and --backbone counts only for a new model" in sentence
 
 
+def test_a_new_model_is_what_its_pictures_and_the_time_ask_for(tmp_path: Path, fails: Callable[..., str]) -> None:
+    settings = BackboneSettings(name="vit_tiny_patch16_224", weights="random", image_size=16, architecture={"depth": 1})
+    write_tensors(tmp_path / "photo.safetensors", load_backbone(settings).vit.state_dict())
+    pictures = write_pictures(tmp_path / "pictures", "cat", "dog", number=5)
+
+    def views(*words: str) -> int:
+        """Teach a new model, which says what was chosen, and return how many views of a picture it reads."""
+        model = tmp_path / f"model {words}"
+        output = invoke("learn", model, pictures, "--backbone", tmp_path / "photo.safetensors", *words)
+        assert output.count("chosen: frozen features of") == 1
+        assert "; " in next(line for line in output.splitlines() if line.startswith("chosen"))
+        return int(json.loads((model / "model.json").read_text())["method"]["features"]["views"])
+
+    assert [views(), views("--best"), views("--minutes", "60")] == [3, 3, 3]
+    assert [views("--quick"), views("--minutes", "0.0000001")] == [1, 1]
+    for given in (("--quick", "--best"), ("--best", "--minutes", "5")):
+        assert "each say how long a lesson may take" in fails("learn", tmp_path / "other", pictures, *given)
+    sentence = fails("learn", tmp_path / "other", pictures, "--best", "--method", "clare")
+    assert "--best chooses method and settings itself" in sentence
+    write_pictures(tmp_path / "more", "cow")
+    assert "--best counts only for a new model" in fails("learn", tmp_path / "model ()", tmp_path / "more", "--best")
+    assert "give a number above 0" in fails("learn", tmp_path / "other", pictures, "--minutes", "0")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_lesson_that_would_take_too_long_goes_by_statistics(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    make(model, write_pictures(tmp_path / "january", "cat", "dog"), "--quick")
+    output = invoke("learn", model, write_pictures(tmp_path / "february", "bus"), "--minutes", "0.0000001")
+    assert "so this lesson goes by statistics, as --quick" in output
+    assert "there is no way within 1e-07 minutes; the quickest is taken" in output
+    assert [change.kind for change in load(model, device="cpu").history] == ["create", "quick", "quick"]
+
+
 def test_careless_inputs_get_one_sentence(tmp_path: Path, fails: Callable[..., str]) -> None:
     model, pictures = tmp_path / "model", write_pictures(tmp_path / "january", "cat", "dog")
     (tmp_path / "empty").mkdir()

@@ -116,6 +116,26 @@ def test_the_files_hold_what_was_learnt_and_nothing_else(
         assert changed == ([False, True, True] if name == "inflora" else [True, False, True])
 
 
+@pytest.mark.parametrize("case", [("simplecil",), HEADS[2], HEADS[5]], ids=["cosine", "linear", "quadratic"])
+def test_compact_rows_take_half_and_answer_nearly_alike(
+    make: Callable[..., Source], tiny_stream: Callable[..., Stream], case: tuple[str, ...]
+) -> None:
+    source, pictures = make(*case), pictures_of(tiny_stream())
+    whole, compact = (portable_tensors(source.method, is_compact) for is_compact in (False, True))
+    rows = {name: tensor for name, tensor in compact.items() if name.startswith("head.")}
+    last = whole["head.rows"].unflatten(1, (-1, rows["head.rows"].shape[-1] + 1))[..., -1:]
+    assert torch.equal(rows["head.last"], last)
+    assert rows["head.rows"].dtype == torch.float16
+    agreement = export_timm(source, pictures, compact=True)[1]
+    assert 0 < agreement.difference < 1e-2
+    assert ("every picture" in agreement.sentence()) == (agreement.num_other == 0)
+
+
+def test_compact_is_for_timm(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="leave it out, or use --format timm"):
+        export_model(tmp_path, "onnx", compact=True)
+
+
 @pytest.mark.parametrize("name", sorted(set(METHODS) - set(PORTABLE)))
 def test_a_method_that_is_more_than_that_says_so(make: Callable[..., Source], name: str) -> None:
     with pytest.raises(ModelError, match=rf"the method {name} is neither one adapter nor .*; use --format onnx"):

@@ -1,6 +1,6 @@
 """How a classifier answers: labels and probabilities as scikit-learn has them, guesses, and counts of right ones."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -164,8 +164,10 @@ class Answers(Changes):
 
     def _features(self, images: Iterable[ImageLike]) -> Tensor:
         """Return the features of pictures that are still to be read."""
-        reader = self.reader()
-        found = [self._features_of([reader.image(image) for image in some]) for some in _batches(images)]
+        reader, rest = self.reader(), iter(images)
+        # In batches, so that not all pictures are in memory at once.
+        batches = iter(lambda: [reader.image(image) for image in islice(rest, BATCH)], [])
+        found = [self._features_of(batch) for batch in batches]
         return torch.cat(found) if found else self._features_of([])
 
     def _features_of(self, images: Sequence[Pixels]) -> Tensor:
@@ -176,10 +178,3 @@ class Answers(Changes):
             command = f"clare learn {quote(str(self.folder))} PICTURES"
             raise ModelError(f"{self.folder} knows no classes yet; teach it some: {command}")
         return self.parts.features(images) if len(images) else torch.zeros(0, 1)
-
-
-def _batches(images: Iterable[ImageLike]) -> Iterator[list[ImageLike]]:
-    """Yield pictures in batches, so that not all are in memory at once."""
-    rest = iter(images)
-    while some := list(islice(rest, BATCH)):
-        yield some

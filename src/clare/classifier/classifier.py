@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NoReturn, Self
 
 from clare.classifier import lesson
 from clare.classifier.answers import Answers
-from clare.classifier.capacity import tasks_left
 from clare.classifier.changes import now
 from clare.classifier.labels import check_known, checked_kind, quoted
 from clare.classifier.measure import evaluation_of, fall_in_words, fallen, report_of
@@ -22,7 +21,6 @@ from clare.classifier.store import InFolder, InMemory
 from clare.engine.context import Listener, Silence
 from clare.errors import ModelError, SettingsError, nearest
 from clare.methods.base import Method
-from clare.methods.protocols import capacity_of
 from clare.model import folder as files
 from clare.model.records import Change, Kind, Mode
 
@@ -181,9 +179,7 @@ class Classifier(Answers):
             unknown = lesson.unknown_scores(method, features, logits, calibration)
             evaluation = evaluation_of(method, pictures.held_back, (logits, unknown), calibration)
             seconds = time.perf_counter() - started
-            report = report_of(
-                pictures, evaluation, earlier, calibration, capacity_of(method), tasks_left(method), seconds
-            )
+            report = report_of(pictures, method, evaluation, earlier, calibration, seconds)
             report["fallen"] = fallen(before, earlier)
             classes = lesson.dated(known, pictures, mode, len(parts.method.tasks), now())
             change = self._change(kind, pictures.classes, report)

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clare.classifier.capacity import tasks_left
 from clare.classifier.certainty import calibration_error, fitted_scale
 from clare.classifier.memory import Memory
 from clare.classifier.pictures import Pictures
 from clare.classifier.unknown import threshold_of
 from clare.methods.base import Method
-from clare.methods.protocols import Capacity
+from clare.methods.protocols import capacity_of
 from clare.model.records import Evaluation
 
 Counts = dict[str, dict[str, Any]]
@@ -105,14 +106,14 @@ def fall_in_words(falls: dict[str, dict[str, int]], way_back: str) -> str:
 
 def report_of(
     pictures: Pictures,
+    method: Method,
     evaluation: Evaluation,
     earlier: Counts,
     calibration: dict[str, Any] | None,
-    capacity: Capacity | None,
-    num_tasks_left: int | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """Return what the history says about teaching these pictures."""
+    """Return what the history says about teaching these pictures to a method."""
+    capacity = capacity_of(method)
     place_of = {name: place for place, name in enumerate(evaluation.classes)}
     return {
         "num_train": pictures.num_train,
@@ -133,7 +134,7 @@ def report_of(
         "num_skipped": len(pictures.skipped),
         "num_coordinates": None if capacity is None else capacity.num_coordinates,
         "num_free": None if capacity is None else capacity.num_free,
-        "tasks_left": num_tasks_left,
+        "tasks_left": tasks_left(method),
         "is_calibrated": calibration is not None,
         "seconds": round(seconds, 3),
     }

@@ -225,12 +225,13 @@ def _tarred(archive: Path) -> dict[PurePosixPath, Callable[[], bytes]]:
             if not member.isfile() or _is_hidden(path):
                 continue
             if is_plain:
-                if member.offset_data + member.size > size:
-                    raise EOFError("it was cut off")
                 found[path] = partial(_slice, archive, member.offset_data, member.size)
             else:
                 content = opened.extractfile(member)
                 found[path] = partial(bytes, content.read() if content is not None else b"")
+        # Behind the last file there is a mark; where a download broke off between two files it is missing.
+        if is_plain and opened.offset >= size:
+            raise EOFError("it was cut off")
     return found
 
 

@@ -45,12 +45,11 @@ class InFolder:
         """Read model.json."""
         return files.read_manifest(self.path) if (self.path / files.MANIFEST).exists() else None
 
-    def read(self, manifest: Manifest, parts: Parts | None) -> tuple[Parts, Tensors]:
-        """Read the tensors of a state; who is read in the middle of a change by another process reads the next."""
+    def read(self, manifest: Manifest, parts: Parts) -> tuple[Parts, Tensors]:
+        """Read the tensors of a state, into these parts where they are alike."""
         state, tensors = manifest.state, read_tensors(self.path / manifest.state["tensors"])
-        if parts is not None and _made_alike(
-            state, files.make_state(parts.method, parts.backbone, parts.transforms, "")
-        ):
+        own = files.make_state(parts.method, parts.backbone, parts.transforms, "")
+        if all(state[key] == own[key] for key in ("method", "seed", "backbone_hash", "transforms")):
             return _restored(parts, state, tensors), tensors
         return self._build(state, tensors), tensors
 
@@ -61,8 +60,7 @@ class InFolder:
         if latest is not None and (latest.state, latest.num_kept) == (manifest.state, manifest.num_kept):
             # What a process left that was killed before its first lesson is this model already.
             return latest
-        files.commit(self.path, manifest)
-        return manifest
+        return files.commit(self.path, manifest)
 
     def advance(
         self, manifest: Manifest, state: files.State, tensors: Tensors, change: Change, parts: Parts
@@ -93,7 +91,7 @@ class InMemory:
         """Return what was committed last."""
         return self._manifest
 
-    def read(self, manifest: Manifest, parts: Parts | None) -> tuple[Parts, Tensors]:
+    def read(self, manifest: Manifest, parts: Parts) -> tuple[Parts, Tensors]:
         """Put the parts of a state where they were."""
         state, tensors, parts = self._kept[manifest.state["tensors"]]
         return _restored(parts, state, tensors), tensors
@@ -108,11 +106,12 @@ class InMemory:
     ) -> Manifest:
         """Keep a new state beside those before it."""
         kept = [*manifest.kept, {"tensors": manifest.state["tensors"]}][-manifest.num_kept :]
-        return self._commit(manifest, self._remembered(change["number"], state, tensors, parts), kept, change)
+        return self._commit(manifest.following(self._remembered(change["number"], state, tensors, parts), change, kept))
 
     def step_back(self, manifest: Manifest, change: Change) -> Manifest:
         """Take up the state before the last change."""
-        return self._commit(manifest, self._kept[manifest.kept[-1]["tensors"]][0], manifest.kept[:-1], change)
+        before = self._kept[manifest.kept[-1]["tensors"]][0]
+        return self._commit(manifest.following(before, change, manifest.kept[:-1]))
 
     def _remembered(self, number: int, state: files.State, tensors: Tensors, parts: Parts) -> files.State:
         """Keep a state under the number of its change."""
@@ -120,22 +119,16 @@ class InMemory:
         self._kept[state["tensors"]] = state, {key: tensor.to("cpu") for key, tensor in tensors.items()}, parts
         return state
 
-    def _commit(self, manifest: Manifest, state: files.State, kept: list[dict[str, str]], change: Change) -> Manifest:
-        """Make a state the one that counts, and drop what is no longer named."""
-        named = {state["tensors"], *(each["tensors"] for each in kept)}
+    def _commit(self, manifest: Manifest) -> Manifest:
+        """Make a manifest the one that counts, and drop what it does not name."""
+        named = {manifest.state["tensors"], *(each["tensors"] for each in manifest.kept)}
         self._kept = {name: values for name, values in self._kept.items() if name in named}
-        history = [*manifest.history, change]
-        self._manifest = replace(manifest, state=state, version=change["number"], history=history, kept=kept)
-        return self._manifest
+        self._manifest = manifest
+        return manifest
 
 
 Store = InFolder | InMemory
 """Keeps the state that counts, and those before the last changes."""
-
-
-def _made_alike(state: files.State, other: files.State) -> bool:
-    """Tell whether two states are of the same method on the same backbone."""
-    return all(state[key] == other[key] for key in ("method", "seed", "backbone_hash", "transforms"))
 
 
 def _restored(parts: Parts, state: files.State, tensors: Tensors) -> Parts:

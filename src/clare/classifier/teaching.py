@@ -21,14 +21,15 @@ from clare.errors import ModelError
 from clare.heads.aligned import AlignedHead, GaussianFeatures
 from clare.heads.discriminant import DiscriminantHead
 from clare.heads.drift import Drift, fit_drift_of_parts
-from clare.heads.trained import TrainedHead
+from clare.heads.trained import TrainedSettings
 from clare.methods import METHODS
-from clare.methods.base import Method
+from clare.methods.base import HeadOnlySettings, Method
 from clare.methods.protocols import CachesFeatures, ClaimsCoordinates, KeepsRowsAlone
 from clare.seeds import generator_at
 from clare.steps import TaskInfo
 
-NUM_MEASURED = 32
+NUM_MEASURED = {"cpu": 8, "cuda": 32}
+"""Pictures by which time is measured: few where each takes long."""
 NUM_ASKED = 1000
 """Pictures whose distances are computed at a time."""
 DISTANCE, LOGIT = "distance", "logit"
@@ -136,7 +137,7 @@ def measure_seconds(context: Context, method: Method, num_images: int, num_class
     """Estimate the seconds of teaching from the time that a few random pictures take here."""
     settings, device = context.transforms.settings, context.ranks.device
     generator = generator_at(0, "estimate")
-    side, number = settings.resize, min(NUM_MEASURED, num_images)
+    side, number = settings.resize, min(NUM_MEASURED[device.type], num_images)
     shape = (number, num_channels(method.backbone), side, side)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
     canvas = Canvas(pixels, torch.tensor([[side, side]]).repeat(number, 1))
@@ -149,11 +150,17 @@ def measure_seconds(context: Context, method: Method, num_images: int, num_class
 
     one_pass()
     per_image = _seconds(one_pass) / number
-    values = method.settings.model_dump()
-    trains = trains and (isinstance(method.head, TrainedHead) or not isinstance(method, CachesFeatures))
-    epochs = sum(value for key, value in values.items() if key.endswith("epochs")) if trains else 0
-    # Up to two sweeps for the statistics and one over the held-back pictures.
-    return per_image * num_images * (TRAINING_FACTOR * epochs + 3) + _align_seconds(method, num_classes)
+    passes = num_passes(type(method), method.settings, trains)
+    return per_image * num_images * passes + _align_seconds(method, num_classes)
+
+
+def num_passes(kind: type[Method], settings: HeadOnlySettings, trains: bool = True) -> float:
+    """Return how many passes of the backbone each picture of a lesson takes about."""
+    is_frozen = issubclass(kind, CachesFeatures)
+    trains = trains and (isinstance(settings.head, TrainedSettings) or not is_frozen)
+    epochs = sum(value for key, value in settings if key.endswith("epochs")) if trains else 0
+    # Features that move are swept up to twice for the statistics, and once over the pictures that were held back.
+    return TRAINING_FACTOR * epochs + (1 if is_frozen else 3)
 
 
 def _align_seconds(method: Method, num_classes: int) -> float:

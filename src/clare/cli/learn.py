@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
+from math import inf
 from pathlib import Path
 from shlex import quote
 from statistics import median
@@ -13,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from clare.classifier.choice import MANY, Way, Wish, choose, find_ways
 from clare.classifier.classifier import Classifier, load
 from clare.classifier.pictures import Pictures, num_held_back
 from clare.classifier.sources import Source
@@ -105,12 +107,62 @@ def open_or_make(bar: Bar, path: Path, mode: Mode, creation: dict[str, Any], dev
     return model
 
 
-def say_before(bar: Bar, model: Classifier, source: Source, mode: Mode) -> None:
+def wish_of(quick: bool, best: bool, minutes: float | None, update: bool, is_settled: bool) -> Wish:
+    """Return what is wished for; refuse words that contradict each other, or a method and settings that are given."""
+    if quick and update:
+        raise SettingsError("--quick is for new classes and --update for known ones; give one of them")
+    if quick + best + (minutes is not None) > 1:
+        raise SettingsError("--quick, --best and --minutes each say how long a lesson may take; give one of them")
+    if minutes is not None and not 0 < minutes < inf:
+        raise SettingsError(f"--minutes is {minutes:g}; give a number above 0, such as 5")
+    if best and is_settled:
+        raise SettingsError("--best chooses method and settings itself; leave it out, or --method and --set")
+    return "quick" if quick else "best" if best else "usual"
+
+
+def settle(
+    bar: Bar, model: Classifier, source: Source, mode: Mode, wish: Wish, minutes: float | None, is_open: bool
+) -> Mode:
+    """Make a new model that is open to choice what its first lesson asks for, and return how the lesson is taught."""
+    counts = source.to_learn
+    num_images, num_classes = sum(map(len, counts.values())), len(counts)
+    seconds = model.estimate_seconds(num_images, num_classes, mode)
+    if is_open:
+        ways = find_ways(model.parts.backbone, num_images, num_classes, seconds)
+        chosen = choose(ways, wish, minutes)
+        if chosen.wish != "usual":
+            model.set_params(method=chosen.method, settings=chosen.settings)
+        seconds = chosen.seconds
+        if len(ways) > 1 or wish != "usual":
+            say(bar.console, ways_in_words(chosen, ways, wish))
+    elif minutes is not None and seconds > 60 * minutes and mode == "learn":
+        quick_seconds = model.estimate_seconds(num_images, num_classes, "quick")
+        if quick_seconds < seconds:
+            bar.notice(f"training would take about {duration(seconds)}, so this lesson goes by statistics, as --quick")
+            seconds, mode = quick_seconds, "quick"
+    if minutes is not None and seconds > 60 * minutes:
+        bar.notice(f"there is no way within {minutes:g} minutes; the quickest is taken")
+    say_before(bar, model, source, seconds)
+    return mode
+
+
+def ways_in_words(chosen: Way, ways: Sequence[Way], wish: Wish) -> str:
+    """Say what was chosen, and what the other choices would cost."""
+    others = [
+        f"{'without' if way.wish == 'usual' else f'--{way.wish}'}: about {duration(way.seconds)}, {way.words}"
+        for way in ways
+        if way is not chosen
+    ]
+    if wish == "best" and chosen.wish != "best":
+        others.append(f"no adapter, which pays with photos from {MANY} pictures a class on")
+    return "; ".join([f"chosen: {chosen.words}, about {duration(chosen.seconds)}", *others])
+
+
+def say_before(bar: Bar, model: Classifier, source: Source, seconds: float) -> None:
     """Say what will be taught, how long it will take and how much room there is."""
     counts, held = source.to_learn, source.held_back
     num_images = sum(map(len, counts.values()))
     num_held = 0 if held is not None else sum(num_held_back(len(images)) for images in counts.values())
-    seconds = model.estimate_seconds(num_images - num_held, len(counts), mode)
     part = "val" if "val" in source.parts else "test"
     lines = [
         f"{model.path}: {len(counts)} classes, {num_images} pictures, of which {num_held} are held back"

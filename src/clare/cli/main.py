@@ -149,12 +149,15 @@ def export(
     check: Annotated[
         Path | None, typer.Option(help="A folder of pictures on which the export is set against the model.")
     ] = None,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Half the size: rows in half precision; the check says what that costs.")
+    ] = False,
     method: options.OwnMethod = None,
 ) -> None:
     """Write a model for use without clare, with a model card, after checking that it answers as the original."""
     from clare.export.export import export_model
 
-    made = export_model(model, format_, out, check, method)
+    made = export_model(model, format_, out, check, method, compact)
     for path in (made.folder / name for name in made.names):
         num_bytes = path.stat().st_size
         size = f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e5 else f"{num_bytes / 1e3:.1f} kB"

@@ -46,6 +46,19 @@ Pictures = Annotated[Path, typer.Argument(help=f"Pictures: {PICTURES}.", show_de
 SkipSuspects = Annotated[
     bool, typer.Option("--skip-suspects", help="Leave out unreadable images, copies and probably wrong labels.")
 ]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="Rows out of statistics alone, whatever the method would train; a new model reads one view: seconds.",
+    ),
+]
+Best = Annotated[
+    bool, typer.Option("--best", help="For a new model: an adapter as well where one pays; takes longest.")
+]
+Minutes = Annotated[
+    float | None, typer.Option(help="The most accurate of these that keeps within so many minutes, about.")
+]
 Model = Annotated[Path, typer.Argument(help="The model folder.", show_default=False)]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
 OwnMethod = Annotated[

@@ -8,7 +8,6 @@ import typer
 
 from clare.cli import options
 from clare.cli.console import console, first_of, leave_if, say
-from clare.errors import SettingsError
 
 if TYPE_CHECKING:
     from clare.model.records import Mode
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 def learn(
     model: Annotated[Path, typer.Argument(help="The model folder; made if it does not exist.", show_default=False)],
     pictures: options.Pictures,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Rows out of statistics alone, whatever the method would train: seconds.")
-    ] = False,
+    quick: options.Quick = False,
+    best: options.Best = False,
+    minutes: options.Minutes = None,
     update: Annotated[
         bool, typer.Option("--update", help="Give known classes more pictures: rows and statistics only.")
     ] = False,
@@ -54,12 +53,11 @@ def learn(
     """Teach a model the classes of a folder of pictures; the pictures of earlier classes are not needed."""
     from clare.classifier.labels import check_known
     from clare.classifier.sources import find_source
-    from clare.cli.learn import Bar, open_or_make, print_report, say_before, say_read, without_suspects
+    from clare.cli.learn import Bar, open_or_make, print_report, say_read, settle, wish_of, without_suspects
 
-    if quick and update:
-        raise SettingsError("--quick is for new classes and --update for known ones; give one of them")
+    wish = wish_of(quick, best, minutes, update, bool(method or set_))
     mode: Mode = "quick" if quick else "update" if update else "learn"
-    creation = {"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep}
+    creation = {"backbone": backbone, "method": method, "set": set_, "seed": seed, "keep": keep, "best": best or None}
     source = find_source(pictures)
     to_check = find_source(check) if check else source if {"val", "test"} <= source.parts.keys() else None
     bar = Bar(console)
@@ -68,7 +66,8 @@ def learn(
         check_known(list(source.to_learn), [info.name for info in taught.classes], mode, str(model))
         if skip_suspects:
             source = without_suspects(bar, taught, source, pictures)
-        say_before(bar, taught, source, mode)
+        is_open = not (taught.classes or method or set_)
+        mode = settle(bar, taught, source, mode, wish, minutes, is_open)
         read = taught.reader(skip_bad_images).to_teach(source)
         say_read(bar, taught, read)
         change = taught.learn(read, mode=mode, listener=bar, wait=not no_wait)

@@ -29,10 +29,17 @@ class Export:
 
 
 def export_model(
-    model: Path, format: Format, out: Path | None = None, check: Path | None = None, method: Named = None
+    model: Path,
+    format: Format,
+    out: Path | None = None,
+    check: Path | None = None,
+    method: Named = None,
+    compact: bool = False,
 ) -> Export:
     """Export a model folder and write a card beside it; nothing is written where the check fails."""
     folder, file = places(model, format, out)
+    if compact and format == "onnx":
+        raise ModelError("--compact rounds the rows of the format timm alone; leave it out, or use --format timm")
     if format == "onnx":
         onnx_packages()
     check_writable(folder)
@@ -43,7 +50,7 @@ def export_model(
         data, agreement = export_onnx(source, pictures)
         files, usage = {file: data}, usage_text(source, onnx=file)
     else:
-        files, agreement = export_timm(source, pictures)
+        files, agreement = export_timm(source, pictures, compact)
         usage = usage_text(source, weights=json.loads(files["config.json"])["backbone"]["file"])
     files["upright.py"] = resources.files("clare.data").joinpath("upright.py").read_bytes()
     files[CARD] = card_text(title, source, usage, agreement).encode()

@@ -166,17 +166,14 @@ def _stable_sort(operators: Any) -> Any:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence what the converters say about their own workings."""
-    loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir", "torch.onnx", "torch.export")]
-    levels = [logger.level for logger in loggers]
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
 
 
 def _with_facts(packages: Mapping[str, Any], model: Any, facts: Mapping[str, str]) -> bytes:

@@ -21,20 +21,20 @@ from clare.files import write_bytes
 from clare.methods.base import Method
 from clare.methods.protocols import Deploys
 
-TOLERANCE = 1e-5
+TOLERANCE, COMPACT_TOLERANCE = 1e-5, 1e-2
 FORMAT = 1
 EMBEDDED_BASE = "vit_tiny_patch16_224"
 """The timm model that becomes the embedded one with other sizes."""
 
 
-def export_timm(source: Source, pictures: Pictures) -> tuple[dict[str, bytes], Agreement]:
+def export_timm(source: Source, pictures: Pictures, compact: bool = False) -> tuple[dict[str, bytes], Agreement]:
     """Return the files by name, after the loader among them gave the same logits as the original."""
     settings = source.backbone.settings
     if settings is None:
         raise ModelError("the backbone was built by hand, and timm cannot build it again by name; use --format onnx")
     check_portable(source.backbone.vit)
     files = {
-        "classifier.safetensors": save(portable_tensors(source.method)),
+        "classifier.safetensors": save(portable_tensors(source.method, compact)),
         "config.json": (json.dumps(describe(source, settings), indent=2, ensure_ascii=False) + "\n").encode(),
         "load.py": resources.files("clare.export").joinpath("timm_loader.py").read_bytes(),
     }
@@ -46,7 +46,10 @@ def export_timm(source: Source, pictures: Pictures) -> tuple[dict[str, bytes], A
             write_bytes(Path(folder) / name, data)
         model, _ = load(folder, file)
         logits = model(source.inputs(pictures.images))
-    return files, compare(logits, source.logits(pictures.images), pictures, TOLERANCE, "plain timm")
+    original = source.logits(pictures.images)
+    if compact:
+        return files, compare(logits, original, pictures, COMPACT_TOLERANCE, "plain timm", is_rounded=True)
+    return files, compare(logits, original, pictures, TOLERANCE, "plain timm")
 
 
 def check_portable(model: Model) -> None:
@@ -59,8 +62,12 @@ def check_portable(model: Model) -> None:
         )
 
 
-def portable_tensors(method: Method) -> dict[str, Tensor]:
-    """Return the head's rows and what the method adds to the backbone; a method that adds more than that is refused."""
+def portable_tensors(method: Method, compact: bool = False) -> dict[str, Tensor]:
+    """Return the head's rows and what the method adds to the backbone; a method that adds more than that is refused.
+
+    Where they shall be compact, rows go to half precision but for what all have in common, of which logits are made up
+    most, and for their last column, in which biases are hundreds.
+    """
     if not isinstance(method, Deploys) or method.head.finished_form == "ridge":
         raise ModelError(
             f"the method {method.name} is neither one adapter nor other weights under plain rows, so timm alone cannot "
@@ -68,6 +75,11 @@ def portable_tensors(method: Method) -> dict[str, Tensor]:
         )
     added = method.deployed()
     rows: dict[str, Tensor] = {"rows": method.head.rows}
+    if compact:
+        num_classes, size = method.head.rows.shape
+        by_part = method.head.rows.view(num_classes, max(1, size // (method.head.num_features + 1)), -1)
+        centre = by_part[..., :-1].mean(0)
+        rows = {"rows": (by_part[..., :-1] - centre).half(), "centre": centre, "last": by_part[..., -1:]}
     parts = {"backbone": added.weights, "adapter": added.adapters, "head": rows}
     return {
         f"{part}.{name}": tensor.detach().clone().contiguous()

@@ -134,4 +134,7 @@ def load(folder: str | Path = Path(__file__).parent, weights: str | Path | None 
         start = f"adapter.{index}."
         own = {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
         vit.blocks[index] = AdaptedBlock(vit.blocks[index], own, config["adapter"]["scale"])
-    return Classifier(vit, tensors["head.rows"], config).eval(), config["classes"]
+    rows = tensors["head.rows"]
+    if "head.last" in tensors:
+        rows = torch.cat([rows.float() + tensors["head.centre"], tensors["head.last"]], -1).flatten(1)
+    return Classifier(vit, rows, config).eval(), config["classes"]

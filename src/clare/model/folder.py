@@ -58,6 +58,10 @@ class Manifest:
     num_kept: int = NUM_KEPT
     """How many such states are kept."""
 
+    def following(self, state: State, change: dict[str, Any], kept: list[dict[str, str]]) -> "Manifest":
+        """Return what model.json says once a change has made a state."""
+        return replace(self, state=state, version=change["number"], history=[*self.history, change], kept=kept)
+
 
 def make_state(method: Method, backbone: Backbone, transforms: TransformSettings, tensors: str) -> State:
     """Return what there is to say about a model whose tensors are in this file."""
@@ -203,7 +207,7 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest(state, *checked_history(path, values))
 
 
-def commit(folder: Path, manifest: Manifest) -> None:
+def commit(folder: Path, manifest: Manifest) -> Manifest:
     """Make a manifest the one that counts, and remove the files that it no longer names."""
     values = {
         "format": FORMAT,
@@ -220,6 +224,7 @@ def commit(folder: Path, manifest: Manifest) -> None:
         for path in folder.glob(pattern):
             if path.name not in named:
                 path.unlink(missing_ok=True)
+    return manifest
 
 
 def holds_leftovers_alone(folder: Path) -> bool:
@@ -244,7 +249,7 @@ def advance(folder: Path, manifest: Manifest, state: State, change: dict[str, An
     name = f"state-{short_digest(content)}.json"
     write_bytes(folder / name, content)
     kept = [*manifest.kept, {"state": name, "tensors": manifest.state["tensors"]}][-manifest.num_kept :]
-    return _changed(folder, manifest, state, change, kept)
+    return commit(folder, manifest.following(state, change, kept))
 
 
 def step_back(folder: Path, manifest: Manifest, change: dict[str, Any]) -> Manifest:
@@ -252,17 +257,7 @@ def step_back(folder: Path, manifest: Manifest, change: dict[str, Any]) -> Manif
     path = folder / manifest.kept[-1]["state"]
     state = checked_state(path, parse_json(path, read_named("state", path), ModelError, RESTORE))
     read_tensors(folder / state["tensors"])
-    return _changed(folder, manifest, state, change, manifest.kept[:-1])
-
-
-def _changed(
-    folder: Path, manifest: Manifest, state: State, change: dict[str, Any], kept: list[dict[str, str]]
-) -> Manifest:
-    """Commit a state as what a change has made."""
-    history = [*manifest.history, change]
-    following = replace(manifest, state=state, version=change["number"], history=history, kept=kept)
-    commit(folder, following)
-    return following
+    return commit(folder, manifest.following(state, change, manifest.kept[:-1]))
 
 
 def state_bytes(state: State) -> bytes:

@@ -1,6 +1,7 @@
 // The page: what is drawn or dropped goes to the guesses and to the teacher, and the model's state is shown.
 
 import { getModel, token } from "./api.js";
+import { Camera } from "./camera.js";
 import { byId, element, hideProblem, showProblem } from "./dom.js";
 import { Guesser, showAnswerTo } from "./guesses.js";
 import { showModel, wireUndo } from "./model.js";
@@ -46,21 +47,24 @@ function wireDrawing(refresh) {
     const pixels = drawingOf(pad.strokes);
     return pixels === null || !model.classes.length ? [] : [makePng(pixels)];
   };
-  const { photos, guesser } = wirePhotos(refresh, teacher, drawn);
+  const { photos, camera, guesser } = wirePhotos(refresh, teacher, drawn);
   const keep = () => {
     const pixels = drawingOf(pad.strokes);
     if (pixels === null) return;
     teacher.keep([{ ...makePng(pixels), thumbnail: makeThumbnail(pad.strokes, "kept drawing") }]);
     pad.clear();
   };
-  // Files are looked at until something is drawn; that they are gone asks for a guess.
+  // Files and the camera are looked at until something is drawn; that files are gone asks for a guess.
   pad.addEventListener("change", () => {
+    camera.stop();
     photos.clear();
     showSeen(drawingOf(pad.strokes));
   });
-  photos.addEventListener("change", () => {
-    if (photos.images.length) showSeen(null);
-  });
+  for (const shown of [photos, camera]) {
+    shown.addEventListener("change", () => {
+      if (shown.images.length) showSeen(null);
+    });
+  }
   pad.addEventListener("pen", () => (byId("pen").textContent = pad.isPenDown ? "Pen is down." : "Pen is up."));
   byId("pad").addEventListener("keydown", (event) => {
     if (event.key === "Enter") keep();
@@ -71,26 +75,30 @@ function wireDrawing(refresh) {
   return { teacher, guesser };
 }
 
-/** Let files be guessed and kept; `drawn` gives what there is to look at where no files are. */
+/** Let files and the camera be guessed and kept; `drawn` gives what there is to look at without them. */
 function wirePhotos(refresh, teacher, drawn = () => []) {
   const photos = new Photos();
+  const camera = new Camera();
   let last = null;
   const show = (answer) => {
     last = answer;
     showAnswer(answer, photos.selected, refresh);
   };
-  const chosen = () => (model.classes.length ? photos.images : []);
-  const guesser = new Guesser(() => (photos.images.length ? chosen() : drawn()), show);
+  const chosen = () => [photos.images, camera.images].find((images) => images.length);
+  const guesser = new Guesser(() => (model.classes.length ? (chosen() ?? drawn()) : []), show);
   photos.addEventListener("change", () => {
     byId("keep-photos").disabled = !photos.images.length;
+    if (photos.images.length) camera.stop();
     guesser.ask();
   });
+  camera.addEventListener("change", () => guesser.ask());
+  camera.addEventListener("keep", (event) => teacher.keep(event.detail));
   photos.addEventListener("select", () => showAnswer(last, photos.selected, refresh));
   byId("keep-photos").addEventListener("click", () => {
     teacher.keep(photos.take());
     photos.clear();
   });
-  return { teacher, guesser, photos };
+  return { teacher, guesser, photos, camera };
 }
 
 function showAnswer(answer, position, refresh) {
@@ -101,7 +109,7 @@ function showAnswer(answer, position, refresh) {
 
 function invitation() {
   if (!model.classes.length) return "I know nothing yet. Teach me something, then I can guess.";
-  return model.is_drawing_model ? "Draw or drop a file, and I guess." : "Drop a photo, and I guess what it shows.";
+  return model.is_drawing_model ? "Draw or drop a file, and I guess." : "Drop a photo or use the camera, and I guess.";
 }
 
 function wireToken(refresh) {
