@@ -53,7 +53,7 @@ def test_units_by_hand() -> None:
     assert units.tolist() == [0, 0, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 4, 4, 4, 2, 3]
     assert reads.nonzero().flatten().tolist() == [8, 9, 10, 11, 12, 13]
     for wrong in ({"attn.qkv.weight": (6, 2)}, {"0.mlp.fc1.weight": (4, 2), "0.mlp.fc2.weight": (2, 2)}):
-        with pytest.raises(BackboneError, match="set `method.tunes` to adapter"):
+        with pytest.raises(BackboneError, match=r"set `method\.tunes` to adapter"):
             hidden_units(wrong)
 
 

@@ -68,7 +68,7 @@ WRONG = {
     def learn(self, task):
         yield "train"
 """,
-        "own-step asks for 'train', which is no step; yield a Phase, Pass, Collect, Solve or Notice of clare.steps",
+        "own-step asks for 'train', which is no step; yield a Phase, Pass, Collect, Take, Solve or Notice",
     ),
     "none": (
         """
