@@ -13,7 +13,7 @@ from clare.engine.drive import Driver
 from clare.engine.learn import learn_task
 from clare.engine.train import Place
 from clare.methods._shared.autoencoder import AutoencoderSettings
-from clare.methods._shared.routes import RouteSettings
+from clare.methods._shared.masked import RouteSettings
 from clare.methods.expert_gate import ExpertGate, ExpertGateSettings, relatedness
 from clare.steps import Phase, Result, Step
 

@@ -13,17 +13,9 @@ from clare.engine.context import Context
 from clare.engine.evaluate import evaluate, measured
 from clare.engine.learn import learn_task
 from clare.engine.passes import predict, predict_logits
-from clare.methods._shared.autoencoder import Autoencoders, AutoencoderSettings
-from clare.methods._shared.routes import (
-    RULES,
-    ByAutoencoder,
-    ByBareMeans,
-    ByDistance,
-    Name,
-    RouteSettings,
-    one_shot,
-    whitened,
-)
+from clare.methods._shared.autoencoder import AutoencoderSettings, ByAutoencoder
+from clare.methods._shared.masked import Name, RouteSettings
+from clare.methods._shared.routes import RULES, ByBareMeans, ByDistance, one_shot, whitened
 from clare.methods.packnet import PackNet, PackNetSettings
 
 OWN = torch.tensor([[True, True, True, False, False], [False, False, False, True, True]])
@@ -67,18 +59,18 @@ def test_one_shot_by_hand() -> None:
 
 
 def test_an_autoencoder_by_hand() -> None:
-    encoders = Autoencoders(2, AutoencoderSettings(code=1))
+    encoders = ByAutoencoder(2, AutoencoderSettings(code=1))
     encoders.current.data = torch.tensor([1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0])
     features = torch.tensor([[1.0, -1.0]])
     assert encoders.squashed(features)[0].tolist() == pytest.approx([0.731059, 0.268941], abs=1e-6)
     assert encoders.errors(features).tolist() == [[pytest.approx(0.006277, abs=1e-6)]]
     assert encoders.loss(features, torch.zeros(1)).item() == pytest.approx(1.179198, abs=1e-5)
-    assert sum(Autoencoders(768, AutoencoderSettings()).current.shape) == 154_468
+    assert sum(ByAutoencoder(768, AutoencoderSettings()).current.shape) == 154_468
 
 
 def test_a_gate_asks_for_each_image_by_itself() -> None:
     gate = ByAutoencoder(2, AutoencoderSettings(code=1))
-    gate.autoencoders.errors = lambda _: torch.tensor([[1.0, 4.0], [3.0, 2.0]])  # type: ignore[method-assign]
+    gate.errors = lambda _: torch.tensor([[1.0, 4.0], [3.0, 2.0]])  # type: ignore[method-assign]
     parts, nothing = torch.zeros(2, 3, 2), torch.zeros(0)
     # Summed over both images, the first task's errors would be the least.
     assert gate.scores(parts, nothing, nothing).argmax(1).tolist() == [0, 1]

@@ -12,9 +12,9 @@ from pydantic import Field
 from torch import Tensor
 
 from clare.backbones.vit import Backbone
+from clare.methods._shared.autoencoder import ByAutoencoder
 from clare.methods._shared.distil import distilled
-from clare.methods._shared.masked import NetworksMethod, NetworksSettings
-from clare.methods._shared.routes import ByAutoencoder, RouteSettings
+from clare.methods._shared.masked import NetworksMethod, NetworksSettings, RouteSettings
 from clare.methods.base import register
 from clare.methods.protocols import Diagnoses
 from clare.settings import Acts
@@ -45,7 +45,6 @@ class ExpertGate(NetworksMethod, Diagnoses):
 
     name = "expert-gate"
     summary = "trains an expert for each task from the most related one, and lets autoencoders choose among them"
-    family = "masks"
     # The rows that a related expert answers with are not the same number in every task.
     fixed_shapes = False
     settings_type = ExpertGateSettings
@@ -85,10 +84,6 @@ class ExpertGate(NetworksMethod, Diagnoses):
         groups = [Group(self.values), *self.head.groups()]
         yield self.phase("train", self.settings.epochs, groups, loss=loss)
 
-    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return each image's cross-entropy over the task's classes, under the newest expert."""
-        return self.head.block_loss(self.features_at(images), labels)
-
     def kept_loss(self, task: int, images: Tensor, labels: Tensor) -> Tensor:
         """Return the cross-entropy, and how far the answers over a related task's classes are from its expert's."""
         features, head = self.features_at(images), self.head
@@ -111,7 +106,7 @@ class ExpertGate(NetworksMethod, Diagnoses):
 
 def errors_of(method: NetworksMethod, gate: ByAutoencoder, images: Tensor) -> Tensor:
     """Return the errors of all tasks' autoencoders on the bare features of images, shape (B, T)."""
-    return gate.autoencoders.errors(method.bare(images))
+    return gate.errors(method.bare(images))
 
 
 def relatedness(errors_T: Tensor) -> Tensor:

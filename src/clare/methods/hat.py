@@ -102,12 +102,10 @@ def hidden_units(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, Tensor, Te
     last, num_units = torch.arange(0), 0
     units, reads = [], []
     for name, shape in shapes.items():
-        size, is_read = math.prod(shape), name.endswith(READS)
+        size, is_read = math.prod(shape), name.endswith(READS) and shape[1] == len(last)
         if name.endswith(FEEDS):
             last = num_units + torch.arange(shape[0])
             num_units += shape[0]
-        if is_read and shape[1] != len(last):
-            raise BackboneError(f"HAT finds no hidden units that {name} reads; set `method.tunes` to adapter")
         reads.append(torch.full((size,), is_read))
         if is_read:
             units.append(last.repeat(shape[0]))
@@ -115,6 +113,8 @@ def hidden_units(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, Tensor, Te
             units.append(last.repeat_interleave(size // len(last)))
         else:
             units.append(torch.full((size,), -1))
-    if not num_units:
-        raise BackboneError(f"HAT finds no hidden units, named *{FEEDS[-1]}; set `method.tunes` to adapter")
+    if not any(each.any() for each in reads):
+        raise BackboneError(
+            f"HAT finds no hidden units between {FEEDS[1]} and {READS[1]}; set `method.tunes` to adapter"
+        )
     return num_units, torch.cat(units) % (num_units + 1), torch.cat(reads)

@@ -59,10 +59,6 @@ class PackNet(MaskedMethod, HasTinySettings):
         groups = [Group(self.values, mask=mask, decay_towards=self.outside), *self.head.groups()]
         return self.phase(name, epochs, groups, optimizer=optimizer)
 
-    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return each image's cross-entropy over the task's classes, under all numbers as they are."""
-        return self.head.block_loss(self.features_at(images), labels)
-
 
 def survivors(prune: float, sizes_N: Tensor, free_N: Tensor) -> Tensor:
     """Mark the free numbers that are larger than the largest of those that make up the share to be pruned."""

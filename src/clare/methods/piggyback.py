@@ -47,11 +47,6 @@ class Piggyback(MaskedMethod, HasTinySettings):
             del self.tuner.values
             self.tuner.register_buffer("values", frozen, persistent=False)
 
-    @property
-    def scores(self) -> nn.Parameter:
-        """What decides whether a number is on."""
-        return self._scores[0]
-
     def find_mask(self, task: TaskInfo) -> Choosing:
         """Train scores and rows and keep what is on; before that, the first task trains an adapter whose all is on."""
         settings = self.settings
@@ -60,19 +55,18 @@ class Piggyback(MaskedMethod, HasTinySettings):
             return torch.ones_like(self.values, dtype=torch.bool)
         # Made here, where the device is known, and once, so that recorded steps find them in their place.
         self._scores = self._scores or (nn.Parameter(torch.zeros_like(self.values), requires_grad=False),)
-        self.scores.fill_(settings.score_start)
-        groups = [Group(self.scores, rate_factor=settings.score_factor), *self.head.groups()]
+        self._scores[0].fill_(settings.score_start)
+        groups = [Group(self._scores[0], rate_factor=settings.score_factor), *self.head.groups()]
         yield self.phase("train", settings.epochs, groups)
         return self.on()
 
     def on(self) -> Tensor:
         """Mark the numbers whose scores are above the threshold, and all that are in no matrix."""
-        return self.per_layer(lambda scores: scores > self.settings.threshold, self.scores)
+        return self.per_layer(lambda scores: scores > self.settings.threshold, self._scores[0])
 
-    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return each image's cross-entropy over the task's classes, under the numbers that are on."""
-        values = passing(self.on().to(self.values), self.scores) * self.values
-        return self.head.block_loss(self.features_of(images, values), labels)
+    def running(self) -> Tensor:
+        """Return the numbers that are on, whose gradients pass to the scores."""
+        return passing(self.on().to(self.values), self._scores[0]) * self.values
 
     def whole_loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each image's cross-entropy over the task's classes, under all numbers."""

@@ -5,7 +5,7 @@ Kang and others: "Forget-free Continual Learning with Winning Subnetworks" (ICML
 
 import math
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -21,12 +21,8 @@ from clare.steps import Choosing, Group, TaskInfo
 class WsnSettings(MaskedSettings):
     """How much of a layer a task's network has."""
 
-    defaults: ClassVar[Any] = {"optimize": "adam", "weight_decay": 0.0}
-    learning_rate: float = Field(1e-3, gt=0, le=100, description="Learning rate of numbers, scores and rows.")
+    defaults: ClassVar[Any] = {"optimize": "adam", "weight_decay": 0.0, "learning_rate": 1e-3, "outside": "zero"}
     keep: float = Field(0.5, gt=0, le=1, description="Share of each layer that a task's network has.")
-    outside: Literal["start", "zero"] = Field(
-        "zero", description="What a number outside a task's mask is in its network: as it was at the start, or zero."
-    )
 
 
 @register
@@ -49,11 +45,9 @@ class WinningSubnetworks(MaskedMethod):
 
     def drawn(self, generator: torch.Generator) -> Tensor:
         """Draw matrices Kaiming-uniform with a = sqrt(5), beside zeros for all else."""
-        parts = []
-        for shape, is_matrix in zip(self.tuner.shapes.values(), self.is_matrix, strict=True):
-            draw = (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(shape[-1])
-            parts.append((draw if is_matrix else 0 * draw).flatten())
-        return torch.cat(parts)
+        shapes = self.tuner.shapes.values()
+        draws = [(2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(shape[-1]) for shape in shapes]
+        return torch.cat([is_matrix * draw.flatten() for is_matrix, draw in zip(self.is_matrix, draws, strict=True)])
 
     def find_mask(self, task: TaskInfo) -> Choosing:
         """Train scores, free numbers and rows together, and keep what scores highest in the end."""
@@ -65,10 +59,9 @@ class WinningSubnetworks(MaskedMethod):
         """Mark the numbers that are in the network by their scores, layer by layer."""
         return self.per_layer(partial(winners, self.settings.keep), self.scores.abs())
 
-    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return each image's cross-entropy over the task's classes, under the network that scores highest."""
-        values = chosen(self.highest(), self.scores, self.values, self.outside)
-        return self.head.block_loss(self.features_of(images, values), labels)
+    def running(self) -> Tensor:
+        """Return the network that scores highest."""
+        return chosen(self.highest(), self.scores, self.values, self.outside)
 
 
 def winners(keep: float, sizes_N: Tensor) -> Tensor:

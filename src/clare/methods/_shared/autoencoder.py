@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from clare.methods._shared.collected import Collected
+from clare.methods._shared.routes import Route, max_logit
 from clare.settings import Settings
 from clare.steps import Adam, Collect, Group, Learning, Phase, TaskInfo
 
@@ -26,15 +27,16 @@ class AutoencoderSettings(Settings):
     learning_rate: float = Field(1e-3, gt=0, le=100, description="Learning rate of Adam.")
 
 
-class Autoencoders(nn.Module):
-    """One encoder and decoder for each task, all numbers of each in a row."""
+class ByAutoencoder(Route):
+    """The task whose autoencoder makes the least error on the features of the bare backbone, a row each."""
 
+    reads_bare = True
     kept: Tensor
     mean: Tensor
     deviation: Tensor
 
     def __init__(self, num_features: int, settings: AutoencoderSettings) -> None:
-        super().__init__()
+        super().__init__(max_logit)
         self.settings, code = settings, settings.code
         self.shapes = [(code, num_features), (code,), (num_features, code), (num_features,)]
         size = sum(map(math.prod, self.shapes))
@@ -44,7 +46,7 @@ class Autoencoders(nn.Module):
         self.register_buffer("mean", torch.zeros(num_features))
         self.register_buffer("deviation", torch.ones(num_features))
 
-    def learn(self, task: TaskInfo, bare: Callable[[Tensor], Tensor]) -> Learning:
+    def look(self, task: TaskInfo, bare: Callable[[Tensor], Tensor]) -> Learning:
         """Train an autoencoder on a task's bare features; the first task's mean and deviation count for all."""
         found = yield Collect("bare features", bare)
         values, settings = found["values"], self.settings
@@ -70,9 +72,13 @@ class Autoencoders(nn.Module):
         parts = [draw / math.sqrt(draw.shape[1]) if draw.dim() == 2 else 0 * draw for draw in draws]
         return torch.cat([part.flatten() for part in parts])
 
-    def resize(self, num_tasks: int) -> None:
+    def resize(self, num_tasks: int, num_classes: int) -> None:
         """Make room for saved autoencoders before they are loaded."""
         self.kept = self.kept.new_zeros(max(num_tasks - 1, 0), self.kept.shape[1])
+
+    def scores(self, parts_BPD: Tensor, logits_BTK: Tensor, own_TK: Tensor) -> Tensor:
+        """Return the negative error of each task's autoencoder."""
+        return -self.errors(parts_BPD[:, 0])
 
     def loss(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return for each image the binary cross-entropy between its squashed features and what comes out."""

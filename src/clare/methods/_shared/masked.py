@@ -16,12 +16,43 @@ from clare.backbones.vit import Backbone
 from clare.heads.kinds import AlignedAfterTraining, PrototypeAfterTraining
 from clare.heads.subspaces import task_of_classes
 from clare.heads.trained import TrainedSettings
-from clare.methods._shared.routes import RouteSettings, make_route
+from clare.methods._shared.autoencoder import AutoencoderSettings, ByAutoencoder
+from clare.methods._shared.routes import RULES, ByBareMeans, ByDistance, Route
 from clare.methods._shared.tuned import FlatMethod, TunedSettings
 from clare.methods.base import bare_features
 from clare.methods.protocols import Diagnoses, GrowsFeatures, HasStructure, InfersTask, IsToldTask, PassesSeveralTimes
-from clare.settings import Acts
+from clare.settings import Acts, Settings
 from clare.steps import Adam, Choosing, Collect, Group, Learning, Optimizer, Phase, TaskInfo, answered
+
+Name = Literal[
+    "max-logit", "msp", "entropy", "energy", "one-shot", "mahalanobis", "bare-prototype", "autoencoder", "told"
+]
+
+
+class RouteSettings(Settings):
+    """How the task of an image is inferred."""
+
+    acts: ClassVar[Acts] = {"autoencoder": {"by": ("autoencoder",)}}
+
+    by: Name = Field(
+        "max-logit",
+        description="The largest logit, the largest chance, the least entropy or the largest energy among a task's own "
+        "classes; SupSup's gradient; the least Mahalanobis distance; the nearest class mean or the best autoencoder "
+        "of bare features; or told: no inference, so that only figures with the task given count.",
+    )
+    autoencoder: AutoencoderSettings = Field(AutoencoderSettings(), description="The autoencoder of each task.")
+
+
+def make_route(settings: RouteSettings, num_features: int) -> Route:
+    """Return the route that the settings ask for."""
+    match settings.by:
+        case "mahalanobis":
+            return ByDistance(num_features)
+        case "bare-prototype":
+            return ByBareMeans(num_features)
+        case "autoencoder":
+            return ByAutoencoder(num_features, settings.autoencoder)
+    return Route(RULES[settings.by])
 
 
 class NetworksSettings(TunedSettings):
@@ -79,6 +110,14 @@ class NetworksMethod(FlatMethod, GrowsFeatures, PassesSeveralTimes, HasStructure
         yield from self.route.learn(task, found)
         yield from answered(self.head.finish(len(task.classes)), found)
 
+    def running(self) -> Tensor:
+        """Return the numbers of the network that is being trained: all as they are."""
+        return self.values
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each image's cross-entropy over the task's classes, under the network that is being trained."""
+        return self.head.block_loss(self.features_of(images, self.running()), labels)
+
     def bare(self, images: Tensor) -> Tensor:
         """Return the features of the bare backbone."""
         return bare_features(self, images)
@@ -94,9 +133,9 @@ class NetworksMethod(FlatMethod, GrowsFeatures, PassesSeveralTimes, HasStructure
     def later_parts(self, images: Tensor, first: int) -> Tensor:
         """Return the parts from this one on, side by side."""
         num_bare = int(self.route.reads_bare)
+        parts = [self.bare(images)] if first < num_bare else []
         networks = range(max(first - num_bare, 0), self.num_networks)
-        parts = [self.features_at(images, self.network(task)) for task in networks]
-        return torch.cat([self.bare(images), *parts] if first < num_bare else parts, 1)
+        return torch.cat([*parts, *(self.features_at(images, self.network(task)) for task in networks)], 1)
 
     @property
     def features_version(self) -> int | None:
@@ -123,11 +162,11 @@ class NetworksMethod(FlatMethod, GrowsFeatures, PassesSeveralTimes, HasStructure
         tasks = task_of_classes([len(task) for task in self.tasks], features.device)
         own = tasks == torch.arange(len(self.tasks), device=tasks.device)[:, None]
         with torch.autocast(features.device.type, enabled=False):
-            parts = features.float().view(len(features), -1, self.head.num_features)
+            parts = features.float().view(len(features), self.num_parts, self.head.num_features)
             networks = parts[:, int(self.route.reads_bare) :]
             logits = torch.stack([self.head.logits(part) for part in networks.unbind(1)], 1)
             scores = self.route.scores(parts, self.head.scale * logits, own)
-        return logits.gather(1, tasks.expand(len(logits), 1, -1))[:, 0], scores
+        return torch.where(own, logits, 0).sum(1), scores
 
     def classify(self, features: Tensor) -> Tensor:
         """Return logits over all classes; those of tasks that the route leaves out are below all others."""

@@ -5,21 +5,14 @@ are those of all rows under the features of every task's network; own (T, K) mar
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from clare.heads.statistics import class_means, class_sums
-from clare.methods._shared.autoencoder import Autoencoders, AutoencoderSettings
-from clare.settings import Acts, Settings
 from clare.steps import Collect, Learning, Result, Solve, TaskInfo
 
-Name = Literal[
-    "max-logit", "msp", "entropy", "energy", "one-shot", "mahalanobis", "bare-prototype", "autoencoder", "told"
-]
 RIDGE = 1e-3
 """What is added to all variances of a task's features, as a share of their mean."""
 Rule = Callable[[Tensor, Tensor], Tensor]
@@ -64,20 +57,6 @@ RULES: dict[str, Rule] = {
     # Who is told the task has no need of a rule; that of the largest logit is what plain logits do.
     "told": max_logit,
 }
-
-
-class RouteSettings(Settings):
-    """How the task of an image is inferred."""
-
-    acts: ClassVar[Acts] = {"autoencoder": {"by": ("autoencoder",)}}
-
-    by: Name = Field(
-        "max-logit",
-        description="The largest logit, the largest chance, the least entropy or the largest energy among a task's own "
-        "classes; SupSup's gradient; the least Mahalanobis distance; the nearest class mean or the best autoencoder "
-        "of bare features; or told: no inference, so that only figures with the task given count.",
-    )
-    autoencoder: AutoencoderSettings = Field(AutoencoderSettings(), description="The autoencoder of each task.")
 
 
 class Route(nn.Module):
@@ -158,40 +137,6 @@ class ByBareMeans(Route):
         """Return the cosine with the nearest class of each task."""
         cosines_BK = F.normalize(parts_BPD[:, 0], dim=1) @ F.normalize(self.means, dim=1).T
         return self.rule(cosines_BK[:, None], own_TK)
-
-
-class ByAutoencoder(Route):
-    """The task whose autoencoder makes the least error on the features of the bare backbone (Expert Gate)."""
-
-    reads_bare = True
-
-    def __init__(self, num_features: int, settings: AutoencoderSettings) -> None:
-        super().__init__(max_logit)
-        self.autoencoders = Autoencoders(num_features, settings)
-
-    def look(self, task: TaskInfo, bare: Callable[[Tensor], Tensor]) -> Learning:
-        """Train the task's autoencoder."""
-        yield from self.autoencoders.learn(task, bare)
-
-    def resize(self, num_tasks: int, num_classes: int) -> None:
-        """Make room for the autoencoders."""
-        self.autoencoders.resize(num_tasks)
-
-    def scores(self, parts_BPD: Tensor, logits_BTK: Tensor, own_TK: Tensor) -> Tensor:
-        """Return the negative error of each task's autoencoder."""
-        return -self.autoencoders.errors(parts_BPD[:, 0])
-
-
-def make_route(settings: RouteSettings, num_features: int) -> Route:
-    """Return the route that the settings ask for."""
-    match settings.by:
-        case "mahalanobis":
-            return ByDistance(num_features)
-        case "bare-prototype":
-            return ByBareMeans(num_features)
-        case "autoencoder":
-            return ByAutoencoder(num_features, settings.autoencoder)
-    return Route(RULES[settings.by])
 
 
 def means_of(values_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor:
