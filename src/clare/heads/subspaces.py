@@ -15,8 +15,7 @@ from torch import Tensor
 def task_of_classes(sizes: Sequence[int], device: torch.device) -> Tensor:
     """Return the task of every class, shape (K,), from the number of classes in each task."""
     # As a constant, of which an export knows the size.
-    tasks = [task for task, size in enumerate(sizes) for _ in range(size)]
-    return torch.tensor(tasks, dtype=torch.long, device=device)
+    return torch.tensor([task for task, size in enumerate(sizes) for _ in range(size)], dtype=torch.long, device=device)
 
 
 def class_similarity(own_CD: Tensor, others_KD: Tensor, allowed_JK: Tensor) -> Tensor:

@@ -99,8 +99,7 @@ def taken(gates_U: Tensor, used_U: Tensor) -> Tensor:
 
 def hidden_units(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, Tensor, Tensor]:
     """Return how many hidden units there are, to which each number belongs, one more for none, and which ones read."""
-    last, num_units = torch.arange(0), 0
-    units, reads = [], []
+    last, num_units, units, reads = torch.arange(0), 0, [], []
     for name, shape in shapes.items():
         size, is_read = math.prod(shape), name.endswith(READS) and shape[1] == len(last)
         if name.endswith(FEEDS):

@@ -64,7 +64,7 @@ class ByAutoencoder(Route):
     @property
     def values(self) -> Tensor:
         """All autoencoders, one in a row, shape (T, W)."""
-        return torch.cat([self.kept, self.current.data[None]])
+        return torch.cat([self.kept, self.current[None]])
 
     def drawn(self, generator: torch.Generator) -> Tensor:
         """Draw matrices uniformly by the numbers that each of their rows reads, beside biases of zero."""
