@@ -29,6 +29,7 @@ RATES: dict[str, tuple[float, ...]] = {
     "hat": (0.02, 0.1),
     "wsn": (),
     "piggyback": (),
+    "dst": (),
     "expert-gate": (0.02, 0.1),
 }
 PAGE = Path(__file__).parents[1] / "docs" / "sparse_family.md"
