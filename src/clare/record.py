@@ -132,7 +132,9 @@ class TaskEvent(Event):
     peak_memory: Count | None = maybe(
         "memory.peak", "the most bytes taken: by tensors on a GPU during the task, or by the process so far"
     )
-    num_stored: Count | None = maybe("parameters.stored", "numbers kept beside the backbone, masks and pictures aside")
+    num_stored: Count | None = maybe(
+        "parameters.stored", "numbers kept beside the backbone, a bit of a mask as a 32nd, pictures aside"
+    )
     num_pictures: Count | None = maybe("pictures.kept", "training pictures that the method keeps of the tasks so far")
     picture_bytes: Count | None = maybe("pictures.bytes", "bytes of their pixels")
     passes_per_image: Count | None = maybe("parameters.passes_per_image", "passes through the backbone for one image")

@@ -172,6 +172,9 @@ class Phase:
     agreement: Agreement | None = None
     replay: Replay | None = None
     correction: Correction | None = None
+    position: Tensor | None = None
+    """One number of the method's own, which before every step is set to where in its epoch the step stands: from 0 for
+    the first to 1 for the last."""
     couples: bool = False
     """Whether the loss sets samples of a batch beside each other, so that it must know which of them are padding."""
 

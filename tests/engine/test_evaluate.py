@@ -112,6 +112,11 @@ def test_stored_numbers_are_counted_without_the_backbone(tiny_backbone: Callable
     assert count_parameters(method) == {"num_stored": 0, "passes_per_image": 1, **NO_PICTURES}
     method.head.append(torch.ones(2, 24))
     assert count_parameters(method) == {"num_stored": 48, "passes_per_image": 1, **NO_PICTURES}
+    # A bit is a 32nd of a number, and a part of a number counts as one.
+    method.register_buffer("mask", torch.ones(2, 32, dtype=torch.bool))
+    assert count_parameters(method)["num_stored"] == 50
+    method.register_buffer("more", torch.zeros(1, dtype=torch.bool))
+    assert count_parameters(method)["num_stored"] == 51
 
 
 def test_the_record_agrees_with_the_predictions(tiny_preset: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ Leaf = tuple[str, FieldInfo, Any, str]
 """Key, field, default and description of a setting."""
 BOUNDS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
 """Signs of bounds, and where they are kept."""
-FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections", "regularisation", "replay")
+FAMILIES = ("references", "adapters", "prompts", "LoRA", "projections", "regularisation", "replay", "masks")
 
 
 def list_presets(console: Console) -> None:

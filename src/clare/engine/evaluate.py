@@ -65,9 +65,16 @@ def accuracies(predicted: Tensor, target: Tensor, task_of_class: Tensor, task: i
     return {"seen": float(correct.mean()), "new": per_task[-1], "first": per_task[0], "per_task": per_task}
 
 
+BITS = 32
+"""Bits of a mask that count as one stored number."""
+
+
 def count_parameters(method: Method) -> dict[str, int]:
     """Return the numbers, and the pictures, that the method stores beside the backbone, and its passes for an image."""
-    stored = sum(tensor.numel() for name, tensor in learnt_tensors(method).items() if tensor.dtype != torch.bool)
+    tensors = learnt_tensors(method).values()
+    num_bits = sum(tensor.numel() for tensor in tensors if tensor.dtype == torch.bool)
+    num_numbers = sum(tensor.numel() for tensor in tensors if tensor.dtype != torch.bool)
     num_pictures, num_bytes = num_kept(method)
-    counts = {"num_stored": stored - num_bytes, "passes_per_image": passes_per_image(method)}
+    num_stored = num_numbers - num_bytes + math.ceil(num_bits / BITS)
+    counts = {"num_stored": num_stored, "passes_per_image": passes_per_image(method)}
     return {**counts, "num_pictures": num_pictures, "picture_bytes": num_bytes}

@@ -75,6 +75,9 @@ class PhaseRun:
             if optimizer.schedule == "cosine-steps":
                 done = epoch + index / num_batches
                 self.step.optimizer.set_rate(rate_at(optimizer, done, phase.epochs, num_batches))
+            if phase.position is not None:
+                # In place, so that a recorded step sees it.
+                phase.position.fill_(index / max(num_batches - 1, 1))
             self.step.draw(halving)
             self.step(inputs, labels, batch.weights.to(inputs.device), batch.num_samples)
             context.listener.batch()

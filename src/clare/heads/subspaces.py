@@ -14,7 +14,8 @@ from torch import Tensor
 
 def task_of_classes(sizes: Sequence[int], device: torch.device) -> Tensor:
     """Return the task of every class, shape (K,), from the number of classes in each task."""
-    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes, dtype=torch.long)).to(device)
+    # As a constant, of which an export knows the size.
+    return torch.tensor([task for task, size in enumerate(sizes) for _ in range(size)], dtype=torch.long, device=device)
 
 
 def class_similarity(own_CD: Tensor, others_KD: Tensor, allowed_JK: Tensor) -> Tensor:

@@ -72,6 +72,12 @@ class FlatAdapter(Branches, Tuner):
         return self.switched(_replacement=values)
 
     @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the first adapter's matrices and biases as they lie in the flat parameter, by block and part."""
+        sizes = [part_shapes(width, self.bottlenecks[0]) for width in self.widths]
+        return {f"{i}.{name}": shape for i, block in enumerate(sizes) for name, shape in zip(PARTS, block, strict=True)}
+
+    @property
     def block_sizes(self) -> list[int]:
         """How many coordinates each block has, one after another, in each of the adapters side by side."""
         return [sum(map(math.prod, part_shapes(width, hidden))) for hidden in self.bottlenecks for width in self.widths]

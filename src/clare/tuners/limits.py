@@ -7,8 +7,9 @@ from clare.backbones.families import Model, family_of
 from clare.errors import BackboneError
 
 ON_EVERY_BACKBONE = (
-    "agem, aper-adapter, clare, clare-plus, derpp, ease, er, ewc, fecam, finetune, full-finetune, gem, icarl, joint, "
-    "linear, lwf, magmax, moal, mos, ogd, ranpac, sema, simplecil, slca, ssiat, tuna"
+    "agem, aper-adapter, clare, clare-plus, derpp, dst, ease, er, ewc, expert-gate, fecam, finetune, full-finetune, "
+    "gem, hat, icarl, joint, linear, lwf, magmax, moal, mos, ogd, packnet, piggyback, ranpac, sema, simplecil, slca, "
+    "ssiat, tuna, wsn"
 )
 """Methods whose tuners join every backbone, or that tune nothing; a test tries all of them."""
 

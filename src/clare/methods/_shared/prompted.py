@@ -16,6 +16,7 @@ from clare.backbones.vit import Backbone
 from clare.errors import ModelError, SettingsError
 from clare.heads.kinds import AnyHead
 from clare.heads.trained import TrainedSettings
+from clare.methods._shared.collected import Collected
 from clare.methods._shared.recipe import EpochSettings, RecipeMethod
 from clare.methods.base import bare_features
 from clare.methods.protocols import CachesQueries, HasStructure, PassesSeveralTimes, PlansTasks
@@ -98,25 +99,12 @@ class PromptedMethod(RecipeMethod, CachesQueries, PassesSeveralTimes):
         epochs = self.settings.epochs
         if keys and key_loss:
             queries = yield Collect("queries", self.queries)
-            yield self.phase("keys", epochs, [keys], loss=key_loss, data=Queries(queries["values"], queries["labels"]))
+            yield self.phase(
+                "keys", epochs, [keys], loss=key_loss, data=Collected(queries["values"], queries["labels"])
+            )
         elif keys:
             prompts = [*prompts, keys]
         yield self.phase("train", epochs, [*prompts, *self.head.groups()])
-
-
-class Queries:
-    """Queries of a task's images, which are the same in every epoch."""
-
-    def __init__(self, queries: Tensor, labels: Tensor) -> None:
-        self.queries, self.labels = queries, labels
-        self.num_samples, self.device = len(queries), queries.device
-
-    def begin_epoch(self, _: torch.Generator) -> None:
-        """Draw nothing."""
-
-    def draw(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the queries at these positions and their classes."""
-        return self.queries[positions], self.labels[positions]
 
 
 class SlottedSettings(PromptedSettings):

@@ -32,8 +32,8 @@ class TunedSettings(AdaptedSettings):
         return self.features if self.tunes == "adapter" else USUAL
 
 
-class TunedMethod(RecipeMethod, Deploys):
-    """A method whose tuned numbers are one flat vector, shared by all tasks."""
+class FlatMethod(RecipeMethod):
+    """A method whose tuned numbers are one flat vector."""
 
     fixed_shapes = True
     settings: TunedSettings
@@ -51,10 +51,6 @@ class TunedMethod(RecipeMethod, Deploys):
         """All numbers that are tuned."""
         return self.tuner.values
 
-    def features(self, images: Tensor) -> Tensor:
-        """Return the features of the tuned backbone."""
-        return self.features_at(images)
-
     def features_at(self, images: Tensor, values: Tensor | None = None) -> Tensor:
         """Return the features with these values, or others, which are used without dropout."""
         if isinstance(self.tuner, BackboneWeights):
@@ -68,6 +64,14 @@ class TunedMethod(RecipeMethod, Deploys):
             return self.features_at(images, values)
         with self.tuner.replaced(values):
             return self.features_at(images)
+
+
+class TunedMethod(FlatMethod, Deploys):
+    """A method whose tuned numbers are shared by all tasks."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the features of the tuned backbone."""
+        return self.features_at(images)
 
     def deployed(self) -> Deployed:
         """Return the adapters, or all weights."""

@@ -1,0 +1,119 @@
+"""HAT: every task learns gates on hidden units, which become hard, and what feeds or reads a used unit stands still.
+
+Serrà, Suris, Miron, Karatzoglou: "Overcoming Catastrophic Forgetting with Hard Attention to the Task" (ICML 2018).
+Shapes: U units and one more that has no gate, N numbers, B images.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from clare.backbones.vit import Backbone
+from clare.errors import BackboneError
+from clare.methods._shared.masked import MaskedMethod, NetworksSettings, passing
+from clare.methods.base import register
+from clare.steps import Choosing, Group, TaskInfo
+
+FEEDS, BIASES, READS = (".down", ".mlp.fc1.weight"), (".down_bias", ".mlp.fc1.bias"), (".up", ".mlp.fc2.weight")
+"""Names of what feeds the hidden units of an adapter or of a block's MLP, and of what reads them."""
+FARTHEST = 6.0
+"""Beyond this an embedding counts as if it were here."""
+
+
+class HatSettings(NetworksSettings):
+    """How hard gates become, and what a unit costs."""
+
+    defaults: ClassVar[Any] = {"weight_decay": 0.0}
+    hardness: float = Field(400.0, ge=1, le=1e6, description="Factor on embeddings at the end of an epoch: s_max.")
+    sparsity: float = Field(0.75, ge=0, le=1000, description="Weight of the share of free units that a task takes.")
+
+
+@register
+class Hat(MaskedMethod):
+    """Gates on the hidden units, hard at the end of every epoch; all that belongs to no unit is the first task's."""
+
+    name = "hat"
+    summary = "learns hard gates on hidden units for each task and freezes what belongs to units in use"
+    settings_type = HatSettings
+    settings: HatSettings
+    units: Tensor
+    reads: Tensor
+    position: Tensor
+    used: Tensor
+
+    def __init__(self, backbone: Backbone, settings: HatSettings, seed: int) -> None:
+        super().__init__(backbone, settings, seed)
+        num_units, units, reads = hidden_units(self.tuner.shapes)
+        self.register_buffer("units", units, persistent=False)
+        self.register_buffer("reads", reads, persistent=False)
+        self.register_buffer("position", torch.zeros(()), persistent=False)
+        self.register_buffer("used", torch.zeros(num_units), persistent=False)
+        self.masks = torch.zeros(0, num_units + 1, dtype=torch.bool)
+        self.embedding = nn.Parameter(torch.zeros(num_units), requires_grad=False)
+
+    def spread(self, mask_U: Tensor) -> Tensor:
+        """Return which numbers belong to the units of a mask."""
+        return mask_U[self.units]
+
+    def find_mask(self, task: TaskInfo) -> Choosing:
+        """Train gates, what belongs to free units, and the rows; then harden the gates."""
+        draw = torch.randn(len(self.embedding), generator=task.generator("gates"))
+        self.embedding.copy_(draw)
+        self.used.copy_(self.masks.any(0)[:-1])
+        groups = [Group(self.values, mask=self.free), Group(self.embedding), *self.head.groups()]
+        yield self.phase("train", self.settings.epochs, groups, position=self.position)
+        return torch.cat([self.embedding > 0, self.masks.new_ones(1)])
+
+    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return each image's cross-entropy under the gates as hard as they are by now, and what the units cost."""
+        gates = gates_at(self.embedding, annealed(self.position, self.settings.hardness), self.settings.hardness)
+        on_all = torch.cat([gates, gates.new_ones(1)])[self.units]
+        values = torch.where(self.reads, self.values * on_all, self.values)
+        losses = self.head.block_loss(self.features_of(images, values), labels)
+        return losses + self.settings.sparsity * taken(gates, self.used)
+
+
+def annealed(position: Tensor, hardness: float) -> Tensor:
+    """Return the factor on embeddings at a place in an epoch, from 0 for its first step to 1 for its last."""
+    return 1 / hardness + (hardness - 1 / hardness) * position
+
+
+def gates_at(embedding_U: Tensor, factor: Tensor, hardness: float) -> Tensor:
+    """Return the gates under a factor, with gradients as the authors compensate them.
+
+    They multiply the gradient by hardness / factor and by what makes the sigmoid's slope that of factor one.
+    """
+    held = passing(embedding_U.clamp(-FARTHEST, FARTHEST), embedding_U)
+    return passing((factor * held).sigmoid(), hardness * held.sigmoid())
+
+
+def taken(gates_U: Tensor, used_U: Tensor) -> Tensor:
+    """Return how far gates are open on units that no earlier task uses, as a share of these units."""
+    free = 1 - used_U
+    return (gates_U * free).sum() / free.sum().clamp(min=1)
+
+
+def hidden_units(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, Tensor, Tensor]:
+    """Return how many hidden units there are, to which each number belongs, one more for none, and which ones read."""
+    last, num_units, units, reads = torch.arange(0), 0, [], []
+    for name, shape in shapes.items():
+        size, is_read = math.prod(shape), name.endswith(READS) and shape[1] == len(last)
+        if name.endswith(FEEDS):
+            last = num_units + torch.arange(shape[0])
+            num_units += shape[0]
+        reads.append(torch.full((size,), is_read))
+        if is_read:
+            units.append(last.repeat(shape[0]))
+        elif name.endswith(FEEDS + BIASES):
+            units.append(last.repeat_interleave(size // len(last)))
+        else:
+            units.append(torch.full((size,), -1))
+    if not any(each.any() for each in reads):
+        raise BackboneError(
+            f"HAT finds no hidden units between {FEEDS[1]} and {READS[1]}; set `method.tunes` to adapter"
+        )
+    return num_units, torch.cat(units) % (num_units + 1), torch.cat(reads)
