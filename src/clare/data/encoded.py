@@ -23,8 +23,7 @@ from clare.data.store import ImageStore
 
 QUALITY = 90
 """Of shrunk images, with full colour resolution: nearer to the pixels than 95 with half of that, in fewer bytes."""
-MAX_SIDE = 65_500
-"""Pixels; JPEG knows no longer sides."""
+MAX_SIDE = 65_500  # pixels; JPEG knows no longer sides
 
 
 Kept = tuple[bytes, tuple[int, ...]]
