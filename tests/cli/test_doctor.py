@@ -3,8 +3,10 @@
 import importlib
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,6 +18,11 @@ from clare.cli import main as main_module
 from clare.cli.doctor import PACKAGES, Finding, doctor_command, examine, torchvision_finding
 
 VERSIONS = dict.fromkeys(PACKAGES, "1.0")
+
+
+def test_every_core_dependency_is_looked_at() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert {re.match(r"[\w-]+", wanted)[0] for wanted in project["dependencies"]} == set(PACKAGES)  # type: ignore[index]
 
 
 def versions(**changes: str | None) -> Callable[[str], str]:

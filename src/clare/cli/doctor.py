@@ -28,6 +28,7 @@ PACKAGES = (
     "typer",
     "rich",
     "matplotlib",
+    "huggingface_hub",
 )
 COMPROMISED_LIGHTNING = ("2.6.2", "2.6.3")
 
