@@ -293,7 +293,7 @@ def test_sides() -> None:
     assert make("convnext_tiny", side=48).image_size == 48
     assert make("swin_tiny_patch4_window7_224", side=64).image_size == 64
     with pytest.raises(
-        BackboneError, match=r"images of 28 pixels leave nothing .* `backbone\.image_size` to 32 or more"
+        BackboneError, match=r"images of 28 pixels are too small .* `backbone\.image_size` to 32 or more"
     ):
         make("convnext_tiny", side=28)
 

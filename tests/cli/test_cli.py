@@ -23,9 +23,10 @@ from clare.version import __version__
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
 
-def invoke(*arguments: str | Path) -> Result:
+def invoke(*arguments: str | Path, columns: int = 240) -> Result:
     """Run a command on a wide terminal and expect it to succeed."""
-    result = CliRunner().invoke(app, [str(word) for word in arguments], env={"COLUMNS": "240"}, catch_exceptions=False)
+    words, env = [str(word) for word in arguments], {"COLUMNS": str(columns)}
+    result = CliRunner().invoke(app, words, env=env, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result
 
@@ -100,7 +101,7 @@ def test_methods_are_listed_by_family() -> None:
 @pytest.mark.parametrize("name", list(METHODS))
 def test_a_method_shows_every_setting(name: str) -> None:
     method = METHODS.get(name)
-    words = " ".join(invoke("methods", name).output.split())
+    words = " ".join(invoke("methods", name, columns=600).output.split())
     assert f"{name}: {method.summary}" in words
     for setting in index_method(method)["settings"]:
         assert " ".join(setting[part] for part in ("key", "default", "allowed", "description")) in words

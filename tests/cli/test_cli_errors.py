@@ -162,7 +162,7 @@ def test_backbones_that_cannot_be_used_are_named(fails: Fails, tiny_preset: Path
 
     refusal = backbone("name=resnet18", "weights=random", preset="quickdraw")
     assert "the backbone is a ResNet, not a model that adapters can join" in refusal
-    assert "the nearest that works is convnext_atto" in refusal
+    assert "the nearest that works is convnext_tiny" in refusal
     assert "timm knows no model 'vit_bass_patch16_224' (did you mean 'vit_base_patch16_224'?)" in (
         backbone("name=vit_bass_patch16_224", "weights=random")
     )

@@ -62,5 +62,7 @@ def test_the_command_line_starts_two_ranks(tiny_preset: Path, tmp_path: Path, st
     assert [event["event"] for event in events(run)] == ["start", "task", "task", "end"]
     experiment = experiments(str(preset))["simplecil-prototype"]
     results = teach(experiment, Ranks(experiment.engine)).accuracies
-    assert [event["accuracy"] for event in events(run) if event["event"] == "task"] == results
+    recorded = [event["accuracy"] for event in events(run) if event["event"] == "task"]
+    assert len(recorded) == len(results)
+    assert all(found.items() <= kept.items() for found, kept in zip(results, recorded, strict=True))
     assert (run / "model" / "model.json").is_file()

@@ -5,7 +5,6 @@ import sys
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import timm
@@ -120,14 +119,19 @@ def _load_weights(vit: Model, path: Path, resize: bool) -> None:
     changed = [key for key in weights if weights[key].shape != shapes.get(key, weights[key].shape)]
     if resize and changed and all("pos" in key for key in changed):
         weights = sys.modules[type(vit).__module__].checkpoint_filter_fn(weights, vit)
-    try:
-        vit.load_state_dict(weights)
-    except RuntimeError as error:
-        # After a heading, torch has a line for each way in which names differ and for each other shape.
-        lines = [shorten(line, 160, placeholder=" …") for line in str(error).splitlines()[1:4]]
+    differences = (
+        ("missing", sorted(shapes.keys() - weights.keys())),
+        ("unknown", sorted(weights.keys() - shapes.keys())),
+        ("of another shape", sorted(key for key in shapes if key in weights and weights[key].shape != shapes[key])),
+    )
+    detail = "; ".join(
+        f"{len(keys)} {what} ({', '.join(keys[:3])}{', …' * (len(keys) > 3)})" for what, keys in differences if keys
+    )
+    if detail:
         raise BackboneError(
-            f"{path} does not fit the backbone: {' '.join(lines)}; check `backbone.name` and `backbone.image_size`"
-        ) from None
+            f"{path} does not fit the backbone: {detail}; check `backbone.name` and `backbone.image_size`"
+        )
+    vit.load_state_dict(weights)
 
 
 def freeze(model: Model, settings: BackboneSettings | None) -> Backbone:
