@@ -215,3 +215,13 @@ def test_the_site_builds_strictly_and_needs_no_network(tmp_path: Path, start_pyt
                 assert unquote(fragment) in built[target].places, (path.name, link)
     for style in site.rglob("*.css"):
         assert not re.search(r"url\(\s*[\"']?(https?:)?//", style.read_text(encoding="utf-8")), style
+
+
+def test_what_very_many_classes_take_is_as_measured() -> None:
+    few, many = json.loads((ROOT / "results" / "many_classes.json").read_text())["found"]
+    page = (ROOT / "docs" / "own_pictures.md").read_text()
+    seconds = {name: round(many[name]["processor_seconds"]) for name in ("learn", "inspect", "predict")}
+    assert (few["num_classes"], many["num_classes"]) == (1_000, 10_000)
+    assert f"takes {seconds['learn']} s of one core and {many['learn']['peak_mib'] / 1024:.1f} GiB" in page
+    assert f"(1,000 folders: {round(few['learn']['processor_seconds'])} s)" in page
+    assert f"`clare inspect` of that model {seconds['inspect']} s, `clare predict` {seconds['predict']} s" in page

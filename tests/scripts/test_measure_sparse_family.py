@@ -42,3 +42,8 @@ def test_a_rate_is_chosen_and_the_table_written(
 def test_the_page_has_a_place_for_the_table() -> None:
     text = script.PAGE.read_text(encoding="utf-8")
     assert text.count(script.START) == text.count(script.END) == 1
+
+
+def test_the_page_shows_what_was_kept() -> None:
+    kept = json.loads((ROOT / "results" / "sparse_family.json").read_text())["methods"]
+    assert script.table(kept) in script.PAGE.read_text()
