@@ -1,8 +1,10 @@
 """Multipart bodies, however they are cut into chunks."""
 
 import asyncio
+import gc
+import resource
 from collections.abc import AsyncIterator, Sequence
-from io import BytesIO
+from pathlib import Path
 
 import pytest
 from fake_service import form
@@ -30,18 +32,15 @@ async def chunks_of(body: bytes, sizes: Sequence[int], taken: list[int] | None =
             taken.append(start)
 
 
-def read(body: bytes, headers: dict[str, str], sizes: Sequence[int] = (64,), **more: bool) -> list[Part]:
+def read(body: bytes, headers: dict[str, str], sizes: Sequence[int] = (64,), folder: Path | None = None) -> list[Part]:
     """Read a body in chunks."""
-    stream = chunks_of(body, sizes)
-    return asyncio.run(
-        read_form(headers, stream, LIMITS, lambda number: BytesIO(), in_thread=more.get("thread", False))
-    )
+    return asyncio.run(read_form(headers, chunks_of(body, sizes), LIMITS, folder))
 
 
-def refusal(body: bytes, headers: dict[str, str], **more: bool) -> Refusal:
+def refusal(body: bytes, headers: dict[str, str], folder: Path | None = None) -> Refusal:
     """Return why a body is refused."""
     with pytest.raises(Refusal) as caught:
-        read(body, headers, **more)
+        read(body, headers, folder=folder)
     return caught.value
 
 
@@ -58,7 +57,7 @@ def status(body: bytes, headers: dict[str, str], sizes: Sequence[int]) -> int:
 def test_the_parts_do_not_depend_on_the_chunks(sent: list[tuple[str, str, bytes]], sizes: list[int]) -> None:
     parts = read(*form(*sent), sizes)
     assert [(part.field, part.filename) for part in parts] == [field[:2] for field in sent]
-    assert [part.file.seek(0) or part.file.read() for part in parts] == [field[2] for field in sent]
+    assert [part.content for part in parts] == [field[2] for field in sent]
     assert [part.size for part in parts] == [len(field[2]) for field in sent]
 
 
@@ -84,10 +83,10 @@ def test_an_odd_boundary_is_refused_or_read() -> None:
     assert refusal(b"", {"content-type": f"multipart/form-data; boundary={'x' * 5000}"}).status == 400
 
 
-def test_a_part_that_is_too_large_is_refused_wherever_it_goes() -> None:
+def test_a_part_that_is_too_large_is_refused_wherever_it_goes(tmp_path: Path) -> None:
     body, headers = form(("images", "big.png", b"x" * 101))
-    for thread in (False, True):
-        refused = refusal(body, headers, thread=thread)
+    for folder in (None, tmp_path):
+        refused = refusal(body, headers, folder)
         assert refused.status == 413
         assert "'big.png'" in str(refused)
         assert "100 bytes" in str(refused)
@@ -100,7 +99,7 @@ def test_a_body_that_is_too_large_is_not_read_to_its_end() -> None:
     taken: list[int] = []
     limits = FormLimits({"images": 100}, 300, 50)
     with pytest.raises(Refusal, match="300 bytes"):
-        asyncio.run(read_form(headers, chunks_of(body, [10], taken), limits, lambda number: BytesIO(), in_thread=False))
+        asyncio.run(read_form(headers, chunks_of(body, [10], taken), limits))
     assert max(taken) <= 310
 
 
@@ -118,17 +117,27 @@ def test_too_many_parts_and_unknown_fields_are_refused() -> None:
     assert "'other'" in str(refused)
 
 
-def test_the_files_of_a_refused_form_are_closed() -> None:
-    opened: list[BytesIO] = []
+def test_a_form_may_have_more_parts_than_a_process_may_have_open_files(tmp_path: Path) -> None:
+    body, headers = form(*[("images", f"{number}.png", b"%d" % number) for number in range(200)])
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # A new descriptor is the lowest free one.
+    with (tmp_path / "lowest").open("w") as lowest:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest.fileno() + 60, allowed[1]))
+    try:
+        limits = FormLimits({"images": 100}, 100_000, 500)
+        parts = asyncio.run(read_form(headers, chunks_of(body, [1000]), limits, tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+    assert [part.content for part in parts] == [b"%d" % number for number in range(200)]
 
-    def opener(_: int) -> BytesIO:
-        opened.append(BytesIO())
-        return opened[-1]
 
+def test_the_files_of_a_refused_form_are_closed(tmp_path: Path) -> None:
+    # Whoever is not closed warns, which is an error here.
     body, headers = form(("images", "", b"x"), ("other", "", b""))
-    with pytest.raises(Refusal):
-        asyncio.run(read_form(headers, chunks_of(body, [1000]), LIMITS, opener, in_thread=False))
-    assert [file.closed for file in opened] == [True]
+    assert refusal(body, headers, tmp_path).status == 422
+    cut = body[: body.index(b"x")] + b"x"
+    assert refusal(cut, headers, tmp_path).status == 400
+    gc.collect()
 
 
 def test_bytes_are_counted_as_they_come_and_not_as_declared() -> None:
@@ -136,5 +145,5 @@ def test_bytes_are_counted_as_they_come_and_not_as_declared() -> None:
     taken: list[int] = []
     stream = chunks_of(body, [20])
     headers |= {"content-length": "1999"}
-    asyncio.run(read_form(headers, stream, LIMITS, lambda _: BytesIO(), in_thread=False, take=taken.append))
+    asyncio.run(read_form(headers, stream, LIMITS, take=taken.append))
     assert (sum(taken), max(taken)) == (len(body), 20)

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from starlette.concurrency import run_in_threadpool
@@ -148,12 +147,10 @@ class Service:
         limits = self.limits
         form_limits = FormLimits({"images": limits.image_bytes}, limits.predict_bytes, limits.predict_images)
         with self.memory.growing() as take:
-            parts = await read_form(
-                request.headers, request.stream(), form_limits, lambda number: BytesIO(), in_thread=False, take=take
-            )
+            parts = await read_form(request.headers, request.stream(), form_limits, take=take)
             if not parts:
                 raise Refusal(422, "the form has no images; send at least one in the field 'images'")
-            contents = [(_name(part, number), _content(part)) for number, part in enumerate(parts)]
+            contents = [(_name(part, number), part.content) for number, part in enumerate(parts)]
             # Not two copies of every image while they wait.
             parts.clear()
             with self.undecoded.taken(len(contents)):
@@ -186,16 +183,8 @@ class Service:
         limits = self.limits
         fields = {"archive": limits.learn_bytes, "images": limits.image_bytes, "labels": LABEL_BYTES}
         form_limits = FormLimits(fields, limits.learn_bytes, 2 * limits.learn_images)
-
-        def open_file(number: int) -> BinaryIO:
-            return (folder / f"part-{number:06d}").open("w+b")
-
-        parts = await read_form(request.headers, request.stream(), form_limits, open_file, in_thread=True)
-        try:
-            return await run_in_threadpool(_sort_parts, parts, folder, limits)
-        finally:
-            for part in parts:
-                part.file.close()
+        parts = await read_form(request.headers, request.stream(), form_limits, folder)
+        return await run_in_threadpool(_sort_parts, parts, folder, limits)
 
     async def undo(self) -> dict[str, Any]:
         """Take back the last change and answer with the model as it was before."""
@@ -248,15 +237,9 @@ def _name(part: Part, number: int) -> str:
 def _label(part: Part, image: str) -> str:
     """Return the class that came with an image; unreadable ones would all become the same."""
     try:
-        return clean_label(_content(part).decode())
+        return clean_label(part.content.decode())
     except UnicodeDecodeError:
         raise Refusal(422, f"the label of '{image}' is not UTF-8; send it as UTF-8") from None
-
-
-def _content(part: Part) -> bytes:
-    """Return the bytes of a part."""
-    part.file.seek(0)
-    return part.file.read()
 
 
 def _as_asked(answer: Answer, name: str, top: int, threshold: float | None) -> Answer:
@@ -269,7 +252,6 @@ def _sort_parts(parts: list[Part], folder: Path, limits: Limits) -> list[StoredI
     """Turn the parts of a form into labelled images."""
     by_field: dict[str, list[int]] = {"archive": [], "images": [], "labels": []}
     for number, part in enumerate(parts):
-        part.file.flush()
         by_field[part.field].append(number)
     archives, images, labels = by_field.values()
     if len(archives) == 1 and not images and not labels:
@@ -285,7 +267,7 @@ def _sort_parts(parts: list[Part], folder: Path, limits: Limits) -> list[StoredI
     stored, num_pixels = [], 0
     for position, (image, label) in enumerate(zip(images, labels, strict=True)):
         name = _name(parts[image], position)
-        num_pixels += check_image(_content(parts[image]), name, limits)
+        num_pixels += check_image(parts[image].content, name, limits)
         check_pixels(num_pixels, limits.learn_pixels)
         stored.append(StoredImage(_label(parts[label], name), name, folder / f"part-{image:06d}"))
     return stored

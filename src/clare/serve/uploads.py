@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from python_multipart.exceptions import FormParserError
@@ -14,18 +16,24 @@ from clare.serve.limits import MIB, Refusal
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
-Opener = Callable[[int], BinaryIO]
-"""Opens the place for the part with this number."""
-
 
 @dataclass
 class Part:
-    """One field of a form: its name, the file's name as the client gave it, and the bytes."""
+    """One field of a form: its name, the file's name as the client gave it, and where its bytes are kept."""
 
     field: str
     filename: str
     file: BinaryIO
+    path: Path | None
     size: int = 0
+
+    @property
+    def content(self) -> bytes:
+        """The bytes, once all have come."""
+        if self.path is not None:
+            return self.path.read_bytes()
+        self.file.seek(0)
+        return self.file.read()
 
 
 @dataclass(frozen=True)
@@ -41,19 +49,17 @@ async def read_form(
     headers: Mapping[str, str],
     stream: AsyncIterator[bytes],
     limits: FormLimits,
-    opener: Opener,
-    *,
-    in_thread: bool,
+    folder: Path | None = None,
     take: Callable[[int], None] = lambda num_bytes: None,
 ) -> list[Part]:
-    """Read all parts of a multipart body; `in_thread` is for openers that write to a disk, `take` counts bytes."""
+    """Read all parts of a multipart body, into files of a folder if there is one; `take` counts bytes."""
     kind, options = parse_options_header(headers.get("content-type", ""))
     if kind != b"multipart/form-data" or not options.get(b"boundary"):
         raise Refusal(415, "the body is not multipart/form-data with a boundary; send the images as a form's files")
     declared = headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > limits.total_bytes:
         raise _too_large(limits.total_bytes)
-    receiver = _Receiver(limits, opener)
+    receiver = _Receiver(limits, folder)
     num_bytes = 0
     try:
         parser = MultipartParser(options[b"boundary"], receiver.callbacks())
@@ -63,7 +69,7 @@ async def read_form(
                 raise _too_large(limits.total_bytes)
             # Counted as they come, since a client may declare anything and send nothing.
             take(len(chunk))
-            if in_thread:
+            if folder is not None:
                 await run_in_threadpool(parser.write, chunk)
             else:
                 parser.write(chunk)
@@ -92,8 +98,8 @@ def _shown(num_bytes: int) -> str:
 class _Receiver:
     """Takes what the parser finds and refuses what is too much or unknown."""
 
-    def __init__(self, limits: FormLimits, opener: Opener) -> None:
-        self.limits, self.opener = limits, opener
+    def __init__(self, limits: FormLimits, folder: Path | None) -> None:
+        self.limits, self.folder = limits, folder
         self.parts: list[Part] = []
         self.has_ended = False
         self._name, self._value = bytearray(), bytearray()
@@ -108,6 +114,7 @@ class _Receiver:
             "on_header_end": self._end_header,
             "on_headers_finished": self._begin_part,
             "on_part_data": self._add,
+            "on_part_end": self._end_part,
             "on_end": self._end,
         }
 
@@ -133,7 +140,8 @@ class _Receiver:
         if len(self.parts) == self.limits.num_parts:
             raise Refusal(413, f"the form has more than {self.limits.num_parts} parts; send fewer images at a time")
         filename = options.get(b"filename", b"").decode(errors="replace")[:200]
-        self.parts.append(Part(field, filename, self.opener(len(self.parts))))
+        path = None if self.folder is None else self.folder / f"part-{len(self.parts):06d}"
+        self.parts.append(Part(field, filename, BytesIO() if path is None else path.open("wb"), path))
 
     def _add(self, data: bytes, start: int, end: int) -> None:
         """Add bytes to the part that is arriving."""
@@ -144,6 +152,11 @@ class _Receiver:
             limit = _shown(self.limits.fields[part.field])
             raise Refusal(413, f"'{shown}' in the field '{part.field}' is larger than {limit}; send a smaller one")
         part.file.write(data[start:end])
+
+    def _end_part(self) -> None:
+        """Close a part's file: a form may have more parts than a process may have open files."""
+        if self.parts[-1].path is not None:
+            self.parts[-1].file.close()
 
     def _end(self) -> None:
         """Note that the last boundary has come."""
