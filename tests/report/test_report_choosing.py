@@ -1,16 +1,18 @@
 """The picture to choose a method by: what is in it, what is marked, and where it is shown."""
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from fake_runs import write_run
 from matplotlib.colors import to_hex
+from rich.console import Console
 
 from clare.report.choosing import AXES, choices_of, choosing_figure
 from clare.report.groups import Group, group_runs, rank
 from clare.report.plots import styles_of
 from clare.report.record import find_runs
-from clare.report.standings import HEAVY, standing_sheets
+from clare.report.standings import HEAVY, print_standings, standing_sheets
 from clare.report.write import write_report
 
 STORED = 3600
@@ -50,6 +52,14 @@ def test_a_record_without_the_size_of_the_images_marks_nothing(tmp_path: Path) -
     write_run(tmp_path / "clare", num_pictures=10**6)
     (group,) = group_runs(find_runs([tmp_path]))
     assert not group.is_heavy
+
+
+def test_the_terminal_says_what_the_mark_means(groups: list[Group], tmp_path: Path) -> None:
+    runs = [run for group in groups for run in group.runs]
+    for shown, expected in ((runs, True), ([run for run in runs if run.method != "icarl"], False)):
+        console = Console(width=200, file=StringIO())
+        print_standings(console, rank(shown), [])
+        assert ("† keeps numbers that take more" in console.file.getvalue()) == expected  # type: ignore[attr-defined]
 
 
 def test_every_report_of_several_methods_has_the_picture_and_the_mark(groups: list[Group], tmp_path: Path) -> None:

@@ -200,6 +200,8 @@ def print_standings(console: Console, ranking: Mapping[str, Sequence[Standing]],
             console.print(to_rich(part_of(sheet, sheet.header[1 : -len(COSTS)], sheet.title)), to_rich(costs))
     for sheet in task_sheets(ranking):
         console.print(to_rich(sheet))
+    if any(standing.group.is_heavy for standings in ranking.values() for standing in standings):
+        console.print(f"{HEAVY.strip()} keeps numbers that take more than the training images would", highlight=False)
 
 
 def summary_of(
