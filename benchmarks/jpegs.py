@@ -1,7 +1,6 @@
 """From a cold folder of JPEGs to a trained task: clare, which decodes once, beside the field's loop, which does always.
 
-Usage: python benchmarks/jpegs.py [--model NAME] [--num-images N] [--store-size 256,0] [--store auto,encoded]
-                                  [--out results/FILE.json]
+Usage: python benchmarks/jpegs.py [--model NAME] [--num-images N] [--store-size 256,0] [--store auto] [--out FILE]
 The pictures, 500 x 375 in 10 classes, are made for the purpose in a temporary folder: a stand-in for ImageNet-R.
 Without --model: ViT-B/16 at 224 pixels on a GPU, the embedded ViT's architecture in colour on a CPU.
 Weights are random: speed does not depend on them.

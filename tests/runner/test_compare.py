@@ -112,10 +112,7 @@ def test_heads_are_told_apart(tiny_preset: Path, tmp_path: Path) -> None:
     result = invoke("compare", preset, "--methods", "simplecil,linear", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     titles = [line.strip() for line in result.output.splitlines() if "Comparison in percent" in line]
-    assert titles == [
-        "Comparison in percent; head: prototype",
-        "Comparison in percent; head: cosine, trained",
-    ]
+    assert titles == ["Comparison in percent; head: prototype", "Comparison in percent; head: cosine, trained"]
 
 
 def test_a_finished_matrix_is_not_run_again(tiny_preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
