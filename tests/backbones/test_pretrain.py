@@ -55,6 +55,19 @@ def test_any_architecture_is_pretrained_and_its_weights_load(
     assert len(family_of(loaded.vit).ends(loaded.vit)) == len(SMALL[name].get("depths", (1, 1)))
 
 
+def test_bf16_computes_otherwise_and_keeps_weights_in_full(tiny_stream: Callable[..., Stream]) -> None:
+    few = {"epochs": 1, "batch_size": 8, "architecture": SMALL["quickdraw-vit"]}
+    full, half = (
+        pretrain(
+            drawings(tiny_stream()), PretrainSettings(**few, precision=precision), torch.device("cpu"), lambda *_: None
+        )
+        for precision in ("auto", "bf16")
+    )
+    assert {value.dtype for value in half.weights.values()} == {torch.float32}
+    assert any(not torch.equal(half.weights[key], value) for key, value in full.weights.items())
+    assert all(torch.allclose(half.weights[key], value, atol=0.01) for key, value in full.weights.items())
+
+
 def test_what_cannot_be_pretrained_is_refused(tiny_stream: Callable[..., Stream]) -> None:
     colour = PretrainSettings(name="convnext_atto")
     with pytest.raises(BackboneError, match="the drawings are grey, but the model takes 3 channels; set in_chans to 1"):
