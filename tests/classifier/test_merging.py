@@ -1,5 +1,6 @@
 """Models with the same frozen features become one that knows what all pictures would have taught."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,12 @@ import torch
 from own_worlds import FAST, content, drawings, tiny_weights
 
 import clare
+from clare.classifier import changes, classifier
 from clare.classifier.classifier import Classifier
 from clare.classifier.pictures import Pictures
 from clare.errors import ModelError
 from clare.methods.state import learnt_tensors
+from clare.model.records import Change, lessons
 
 HEADS: dict[str, dict[str, Any]] = {
     "prototype": {},
@@ -147,8 +150,7 @@ def test_models_that_do_not_add_up_are_refused_in_one_sentence(tmp_path: Path) -
     numbered.fit([image for group in drawings("a", "b").values() for image in group], [0] * 10 + [1] * 10)
     ridge, seeded = make(tmp_path, "ridge"), make(tmp_path, "ridge", seed=5)
     ridge.learn(lesson("cat", seed=2))
-    # Another class: the same one in the same second would pass for the same lesson.
-    seeded.learn(lesson("bus", seed=2))
+    seeded.learn(lesson("cat", seed=3))
     one.save(tmp_path / "copy")
     trained = [
         clare.Classifier(
@@ -168,7 +170,7 @@ def test_models_that_do_not_add_up_are_refused_in_one_sentence(tmp_path: Path) -
         (one, ridge, "different methods or settings"),
         (ridge, seeded, "other random features; make them with the same --seed"),
         (adapted, adapted_too, "each have an adapter of their own"),
-        (one, clare.load(tmp_path / "copy", device="cpu"), "learnt 'cat', 'dog' in the same lesson"),
+        (one, clare.load(tmp_path / "copy", device="cpu"), "learnt 'cat', 'dog' from the same pictures"),
         (*trained, "keeps no sums that add up"),
         (one, numbered, "of type text"),
     ):
@@ -176,3 +178,41 @@ def test_models_that_do_not_add_up_are_refused_in_one_sentence(tmp_path: Path) -
             ours.merge(theirs)
     assert one.classes_.tolist() == ["cat", "dog"]
     assert all(torch.equal(tensor, before[name]) for name, tensor in learnt_tensors(one.parts.method).items())
+
+
+def test_lessons_of_the_same_moment_are_told_apart_by_their_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (changes, classifier):
+        monkeypatch.setattr(module, "now", lambda: "2026-01-01T00:00:00+00:00")
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    one, other, third = (make(tmp_path) for _ in range(3))
+    for model, seed in ((one, 1), (other, 2), (third, 2)):
+        model.learn(lesson("cat", "dog", seed=seed))
+        model.rename("dog", "hound")
+    one.merge(other)
+    assert one.classes[0].num_images == 20
+    for again in (other, third):
+        with pytest.raises(ModelError, match="learnt 'cat', 'dog' from the same pictures"):
+            one.merge(again)
+    one.undo()
+    one.merge(third)
+
+
+def test_a_lesson_is_known_by_its_pictures_in_any_order() -> None:
+    first = lesson("cat", "dog", seed=1)
+    turned = Pictures(
+        {name: [*first.held_back[name], *first.train[name][::-1]] for name in ("dog", "cat")}, {"cat": [], "dog": []}
+    )
+    assert first.digest() == turned.digest()
+    others = (lesson("cat", "dog", seed=2), first.of(["cat"]), Pictures({"cat": [], "dog": []}, {}))
+    assert len({each.digest() for each in (first, *others)}) == 4
+
+
+def test_lessons_of_folders_without_digests_are_known_by_what_was_noted() -> None:
+    one, same, later = (Change(1, "learn", f"2026-01-0{day}", ("cat",), {"accuracy": 0.5}) for day in (1, 1, 2))
+    undo = Change(2, "undo", "2026-01-03", ("cat",), {})
+    assert lessons([one]) == lessons([same]) != lessons([later])
+    assert list(lessons([one]).values()) == [("cat",)]
+    assert lessons([one, undo]) == {}
+    assert lessons([one, Change(2, "fit", "2026-01-03", ("bus",), {"pictures": ["f"]})]) == {"f": ("bus",)}

@@ -69,7 +69,9 @@ def test_two_models_become_one(tmp_path: Path, fails: Callable[..., str]) -> Non
     assert "is there and is no model folder" in fails("merge", one, other, "--out", pictures)
     assert "merging takes two or more" in fails("merge", one, "--out", tmp_path / "new")
     assert "there is no folder" in fails("merge", one, tmp_path / "none", "--out", tmp_path / "new")
-    assert f"{one} and {one} have learnt 'cat', 'dog' in the same lesson" in fails("merge", one, one, "--out", "new")
+    assert f"{one} and {one} have learnt 'cat', 'dog' from the same pictures" in fails(
+        "merge", one, one, "--out", "new"
+    )
     adapted = taught(tmp_path, "van", "tram", method="clare")
     assert "different methods or settings" in fails("merge", one, adapted, "--out", tmp_path / "new")
     assert not (tmp_path / "new").exists()

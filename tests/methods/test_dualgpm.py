@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lora_golden import Golden, close, load_golden
 from torch import Tensor
 
-from clare.methods.inflora import Basis, InputMemory, first_basis, next_basis
+from clare.methods._shared.dual_gpm import Basis, InputMemory, first_basis, next_basis
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,9 @@ from clare.engine.context import Context, Silence
 from clare.engine.optim import scheduled_rate
 from clare.engine.run import run_experiment
 from clare.errors import ModelError, SettingsError
+from clare.methods._shared.dual_gpm import Basis
 from clare.methods.base import bare_features, prepare
-from clare.methods.inflora import Basis, InfLora, InfLoraSettings, down_of, threshold_of
+from clare.methods.inflora import InfLora, InfLoraSettings, down_of, threshold_of
 from clare.methods.state import learnt_tensors
 from clare.presets.load import make_experiment
 from clare.steps import Adam, Learning, Pass, Phase, Result, Step, TaskInfo

@@ -1,22 +1,28 @@
 """Routes: the scores of every rule worked out by hand, and that a route changes which task answers and nothing else."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import torch
+from own_worlds import tiny_weights
 from torch import Tensor
 
-from clare.backbones.vit import Backbone
+import clare
+from clare.backbones.vit import Backbone, load_backbone
 from clare.data.stream import Stream
+from clare.data.transforms import TransformSettings
 from clare.engine.context import Context
 from clare.engine.evaluate import evaluate, measured
 from clare.engine.learn import learn_task
 from clare.engine.passes import predict, predict_logits
+from clare.errors import ModelError
 from clare.methods._shared.autoencoder import AutoencoderSettings, ByAutoencoder
 from clare.methods._shared.masked import Name, RouteSettings
 from clare.methods._shared.routes import RULES, ByBareMeans, ByDistance, one_shot, whitened
 from clare.methods.packnet import PackNet, PackNetSettings
+from clare.model.folder import save_model
 
 OWN = torch.tensor([[True, True, True, False, False], [False, False, False, True, True]])
 
@@ -138,3 +144,17 @@ def _under_max_logit(method: PackNet, run: Context, stream: Stream) -> Tensor:
     """Return the logits that the same networks give where each class has its own."""
     features = method.features(run.transforms.test(stream.test.batch(torch.arange(len(stream.test)))[0]))
     return method.answers(features)[0]
+
+
+def test_a_method_that_is_told_the_task_makes_and_is_no_model_for_own_pictures(tmp_path: Path) -> None:
+    settings = {"route": {"by": "told"}}
+    with pytest.raises(ModelError, match="'packnet' must be told the task of each picture, and nobody can"):
+        clare.Classifier(
+            tmp_path / "model", backbone=tiny_weights(tmp_path), method="packnet", settings=settings
+        ).reader()
+    assert not (tmp_path / "model").exists()
+    backbone = load_backbone(tiny_weights(tmp_path))
+    method = PackNet(backbone, PackNetSettings(route=RouteSettings(by="told")), 0)
+    save_model(tmp_path / "run", method, backbone, TransformSettings(image_size=28, resize=28))
+    with pytest.raises(ModelError, match="let it infer the task"):
+        clare.load(tmp_path / "run")

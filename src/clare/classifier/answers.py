@@ -31,10 +31,10 @@ BATCH = 1000
 
 
 @dataclass(frozen=True)
-class Limits:
+class Thresholds:
     """From which score on a picture is unknown, and from which probability on a name is in its set, if any."""
 
-    threshold: float
+    unknown: float
     least_probability: float | None = None
 
 
@@ -79,19 +79,19 @@ class Answers(Changes):
         given = list(pictures(images))
         names = [str(image) if isinstance(image, str | Path) else f"image {n}" for n, image in enumerate(given, 1)]
         with self._threads:
-            limits = self.limits(threshold, unknown_rate, coverage)
-            return self._answers(names, self._features(given), top, limits) if given else []
+            thresholds = self.thresholds(threshold, unknown_rate, coverage)
+            return self._answers(names, self._features(given), top, thresholds) if given else []
 
     def guess_pixels(
-        self, names: Sequence[str], images: Sequence[Pixels], top: int = 5, limits: Limits | None = None
+        self, names: Sequence[str], images: Sequence[Pixels], top: int = 5, thresholds: Thresholds | None = None
     ) -> list[Answer]:
         """Say the same of pictures that the reader has read."""
         with self._threads:
-            return self._answers(names, self._features_of(images), top, limits or self.limits())
+            return self._answers(names, self._features_of(images), top, thresholds or self.thresholds())
 
-    def limits(
+    def thresholds(
         self, threshold: float | None = None, unknown_rate: float | None = None, coverage: float | None = None
-    ) -> Limits:
+    ) -> Thresholds:
         """Return from which score on a picture is unknown, and from which probability on a name is in its set."""
         if threshold is not None and unknown_rate is not None:
             raise DataError("threshold and unknown_rate were both given; give one of them")
@@ -99,7 +99,7 @@ class Answers(Changes):
             if share is not None and not 0 < share < 1:
                 raise DataError(f"the {name} is {share:g}; give a share between 0 and 1, such as 0.05 or 0.95")
         if unknown_rate is None and coverage is None:
-            return Limits(self.threshold if threshold is None else threshold)
+            return Thresholds(self.threshold if threshold is None else threshold)
         method, memory, curve = self.parts.method, self._state.memory, self.calibration
         held = memory.held
         logits = self.parts.logits(held)
@@ -108,8 +108,8 @@ class Answers(Changes):
             threshold = threshold_at(curve, teaching.familiarity_of(method, held, logits, by), unknown_rate)
         limit = self.threshold if threshold is None else threshold
         if coverage is None:
-            return Limits(limit)
-        return Limits(limit, least_probability(self._probabilities(logits), memory.labels, coverage))
+            return Thresholds(limit)
+        return Thresholds(limit, least_probability(self._probabilities(logits), memory.labels, coverage))
 
     def evaluate(self, X: Any, y: Any = None) -> Evaluation:
         """Count, on pictures whose classes are given, what each class is taken for."""
@@ -134,7 +134,7 @@ class Answers(Changes):
             parts = self.parts
             return teaching.measure_seconds(parts.context, parts.method, num_images, num_classes, mode == "learn")
 
-    def _answers(self, names: Sequence[str], features: Tensor, top: int, limits: Limits) -> list[Answer]:
+    def _answers(self, names: Sequence[str], features: Tensor, top: int, thresholds: Thresholds) -> list[Answer]:
         """Return answers to pictures with these features."""
         if top < 1:
             raise DataError(f"the number of guesses is {top}; ask for at least one")
@@ -143,14 +143,14 @@ class Answers(Changes):
         known, logits = self.parts.method.classes, self.parts.logits(features)
         unknown = unknown_scores(self.parts.method, features, logits, self.calibration).tolist()
         probabilities = self._probabilities(logits)
-        best, least = probabilities.topk(min(top, len(known))), limits.least_probability
+        best, least = probabilities.topk(min(top, len(known))), thresholds.least_probability
         sets = [None] * len(names) if least is None else name_sets(probabilities, least)
         return [
             Answer(
                 name,
                 tuple(Guess(known[place], value) for place, value in zip(places, values, strict=True)),
                 score,
-                score >= limits.threshold and score > 0,
+                score >= thresholds.unknown and score > 0,
                 None if own is None else tuple(known[place] for place in own),
             )
             for name, values, places, score, own in zip(

@@ -22,7 +22,7 @@ from clare.engine.context import Listener, Silence
 from clare.errors import ModelError, SettingsError, nearest
 from clare.methods.base import Method
 from clare.model import folder as files
-from clare.model.records import Change, Kind, Mode
+from clare.model.records import Change, Kind, Mode, lessons
 
 LONGEST = 200
 """Characters of a parameter that are shown; of a timm model its type is."""
@@ -141,12 +141,13 @@ class Classifier(Answers):
         labels = (self._store.label, other._store.label)
         with self._changing(wait, Silence()) as state:
             theirs = other._state
-            check_mergeable(state, theirs, labels)
+            check_mergeable(state, theirs, labels, (self.history, other.history))
             together = checked_kind(
                 [info.name for info in other.classes], other.classes[0].kind, self.classes[0].kind, labels[0]
             )
             found, classes, report = merged(state, theirs, self.classes, other.classes)
             classes = [replace(info, kind=together) for info in classes]
+            report["pictures"] = list(lessons(other.history))
             change = self._change("merge", tuple(info.name for info in other.classes), report)
             return self._commit(change, found, classes, lesson.calibrated(found.parts, found.memory))
 

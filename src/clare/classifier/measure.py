@@ -132,6 +132,7 @@ def report_of(
             },
         },
         "num_skipped": len(pictures.skipped),
+        "pictures": [pictures.digest()],
         "num_coordinates": None if capacity is None else capacity.num_coordinates,
         "num_free": None if capacity is None else capacity.num_free,
         "tasks_left": tasks_left(method),

@@ -11,10 +11,12 @@ from clare.classifier.facts import State
 from clare.classifier.labels import quoted
 from clare.errors import ModelError
 from clare.methods.state import HEAD, learnt_tensors
-from clare.model.records import ClassInfo
+from clare.model.records import Change, ClassInfo, lessons
 
 
-def check_mergeable(ours: State, theirs: State, labels: tuple[str, str]) -> None:
+def check_mergeable(
+    ours: State, theirs: State, labels: tuple[str, str], histories: tuple[list[Change], list[Change]]
+) -> None:
     """Refuse models whose statistics do not add up, saying why."""
     one, other = labels
     for state, label in zip((ours, theirs), labels, strict=True):
@@ -35,11 +37,12 @@ def check_mergeable(ours: State, theirs: State, labels: tuple[str, str]) -> None
             f"{one} and {other} each have an adapter of their own (method '{ours.parts.method.name}'), so they see "
             "different features; merge models whose features are frozen, as those of the default method are"
         )
-    common = [change for change in ours.manifest.history if change in theirs.manifest.history and change["classes"]]
+    known, more = map(lessons, histories)
+    common = [classes for digest, classes in more.items() if digest in known]
     if common:
         raise ModelError(
-            f"{one} and {other} have learnt {quoted(common[0]['classes'])} in the same lesson, whose pictures would "
-            "count twice; begin each model by itself"
+            f"{one} and {other} have learnt {quoted(common[0])} from the same pictures, which would count "
+            "twice; begin each model by itself"
         )
 
 

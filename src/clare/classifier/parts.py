@@ -19,7 +19,7 @@ from clare.engine.settings import EngineSettings
 from clare.errors import ModelError
 from clare.methods import METHODS
 from clare.methods.base import HeadOnlySettings, Method, prepare
-from clare.methods.protocols import KeepsPictures
+from clare.methods.protocols import KeepsPictures, is_told_task
 from clare.presets.load import find_backbone
 from clare.settings import build_settings
 
@@ -31,7 +31,12 @@ class Parts:
     """A method on its backbone, on one device."""
 
     def __init__(self, method: Method, backbone: Backbone, transforms: TransformSettings, device: str) -> None:
-        """Put a method where it computes."""
+        """Put a method where it computes, if its answers ask for nothing but a picture."""
+        if is_told_task(method):
+            raise ModelError(
+                f"with these settings the method '{method.name}' must be told the task of each picture, and nobody can "
+                "tell it that of your own; let it infer the task, as by default, or choose another method"
+            )
         settings = build_settings(EngineSettings, {"device": device}, "")
         ranks = Ranks(settings)
         self.method, self.backbone, self.transforms = method.to(ranks.device), backbone, transforms

@@ -104,7 +104,7 @@ def predict(
     from clare.cli.predict import answer
 
     opened = load(model, method=method, device=device)
-    leave_if(answer(opened, images, top, opened.limits(threshold, unknown_rate, coverage), json, csv))
+    leave_if(answer(opened, images, top, opened.thresholds(threshold, unknown_rate, coverage), json, csv))
 
 
 def inspect(

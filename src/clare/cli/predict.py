@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from clare.classifier.answers import Limits
+from clare.classifier.answers import Thresholds
 from clare.classifier.classifier import Classifier
 from clare.classifier.sources import find_source, holds_many
 from clare.cli.console import console
@@ -24,7 +24,7 @@ BATCH = 256
 
 
 def answer(
-    model: Classifier, images: list[str], top: int, limits: Limits, as_json: bool, csv_file: Path | None
+    model: Classifier, images: list[str], top: int, thresholds: Thresholds, as_json: bool, csv_file: Path | None
 ) -> list[str]:
     """Name pictures, and return a sentence for each that could not be read."""
     reader = model.reader()
@@ -42,7 +42,7 @@ def answer(
             except DataError as error:
                 # One that cannot be read is named and does not stop the rest.
                 problems.append(str(error).replace(", or pass --skip-bad-images", ""))
-        for found in model.guess_pixels(names, pixels, top, limits):
+        for found in model.guess_pixels(names, pixels, top, thresholds):
             if as_json:
                 console.out(json.dumps(found.as_json(), ensure_ascii=False), highlight=False)
             elif csv_file is None:
@@ -51,7 +51,7 @@ def answer(
             names = [] if found.one_of is None else ["; ".join(found.one_of)]
             rows.append([found.image, f"{found.unknown:.6f}", str(found.is_unknown).lower(), *names, *cells])
     if csv_file is not None:
-        write_text(csv_file, as_csv(rows, top, limits.least_probability is not None))
+        write_text(csv_file, as_csv(rows, top, thresholds.least_probability is not None))
         console.print(f"{csv_file}: {len(rows)} pictures", soft_wrap=True, highlight=False)
     return problems
 

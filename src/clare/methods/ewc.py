@@ -27,15 +27,28 @@ class EwcSettings(TunedSettings):
 
     acts: ClassVar[Acts] = {**TunedSettings.acts, "decay": {"online": (True,)}}
 
-    weight: float = Field(100.0, ge=0, le=1e9, description="Weight of the penalty, half of which is paid.")
-    online: bool = Field(True, description="Hold all to where the last task left it; if not, to where each task did.")
-    decay: float = Field(1.0, ge=0, le=1, description="What is left of earlier importance after each task.")
+    weight: float = Field(
+        100.0, ge=0, le=1e9, description="Factor on the penalty; half of importance times squared movement is paid."
+    )
+    online: bool = Field(
+        True,
+        description="Keep one running importance and pull each number to its value after the last task; otherwise pull "
+        "to its value after each earlier task, by that task's own importance.",
+    )
+    decay: float = Field(
+        1.0, ge=0, le=1, description="Factor on the running importance when a new task comes; below 1 it fades."
+    )
     labels: Labels = Field(
         "true",
-        description="Labels whose likelihood is taken: the images' own, drawn ones, or all by their probability.",
+        description="Labels for whose log-likelihood importance is the squared gradient: the images' own, labels drawn "
+        "from the model's probabilities, or all labels weighted by these.",
     )
-    fisher_share: float = Field(1.0, gt=0, le=1, description="Share of a task's images that importance is measured on.")
-    normalise: bool = Field(True, description="Divide a task's importance by its mean, which no learning rate knows.")
+    fisher_share: float = Field(
+        1.0, gt=0, le=1, description="Share of a task's images, drawn at random, on which importance is measured."
+    )
+    normalise: bool = Field(
+        True, description="Divide a task's importance by its mean over all numbers, so that tasks weigh the same."
+    )
 
 
 @register

@@ -98,6 +98,7 @@ class Report(Open):
     accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
     num_held_back: Count = 0
     undone: Count = 0
+    pictures: list[str] = []
 
 
 class ChangeValues(Values):

@@ -1,5 +1,6 @@
 """What a taught model tells: its classes, its history, its guesses and how good they are."""
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -126,6 +127,19 @@ def standing(history: Iterable[Change]) -> list[Change]:
             found.append(change)
         elif found:
             found.pop()
+    return found
+
+
+def lessons(history: Iterable[Change]) -> dict[str, tuple[str, ...]]:
+    """Return the classes of each lesson that counts, merged ones among them, by the digest of its pictures."""
+    found: dict[str, tuple[str, ...]] = {}
+    for change in standing(history):
+        if change.kind == "fit":
+            found.clear()
+        if change.kind in ("fit", "learn", "quick", "update", "merge"):
+            # Folders of 0.1.0 know no digests: there a lesson is all that was noted of it.
+            noted = (hashlib.sha256(repr(change).encode()).hexdigest(),)
+            found.update(dict.fromkeys(change.report.get("pictures", noted), change.classes))
     return found
 
 
