@@ -2,6 +2,9 @@
 
 python scripts/default_features.py FOLDER --backbone FILE --out FILE.safetensors    a folder with train/ and test/
 python scripts/default_features.py --drawings --out FILE.safetensors                the embedded drawings
+
+Where several views are averaged, the features of the whole picture alone are kept too. `--bfloat16` computes in
+bfloat16, which some processors do three times faster.
 """
 
 import argparse
@@ -17,9 +20,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from clare.classifier import teaching
+from clare.backbones.features import views_of
 from clare.classifier.defaults import DEFAULT_METHOD
 from clare.classifier.parts import Parts, new_parts
+from clare.data.images import Pixels
+from clare.data.store import ImageStore, LabelledImages
+from clare.engine.images import ImageSource
+from clare.engine.passes import sweep
 from clare.methods import METHODS
 
 BATCH = 250
@@ -37,34 +44,55 @@ class Features:
     facts: Mapping[str, str]
 
 
+@torch.no_grad()
+def seen(parts: Parts, images: Sequence[Pixels]) -> Tensor:
+    """Return the features of pictures as the mean of all views and of the whole alone, shape (N, 2, D)."""
+    reading, backbone, positions = parts.method.settings.reading, parts.method.backbone, torch.arange(len(images))
+    source = ImageSource(parts.context, LabelledImages(ImageStore.from_images(images), positions, positions), False)
+
+    def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
+        with parts.context.ranks.autocast():
+            views = [reading.read(backbone, view, 1).float() for view in views_of(inputs, reading.views)]
+        return torch.stack([torch.stack(views).mean(0), views[0]], 1)
+
+    return sweep(parts.context, parts.method, source, rows_of)
+
+
 def compute(parts: Parts, pictures: Mapping[str, Sequence[Any]]) -> tuple[Tensor, Tensor]:
     """Return features in half precision, and the place of each picture's class."""
     reader, found = parts.reader(), []
     given = [(place, image) for place, name in enumerate(pictures) for image in pictures[name]]
     for start in range(0, len(given), BATCH):
         images = [reader.image(image) for _, image in given[start : start + BATCH]]
-        found.append(teaching.features_of(parts.context, parts.method, images).half())
+        found.append(seen(parts, images).half())
         print(f"{start + len(images)} of {len(given)}", flush=True)
     return torch.cat(found), torch.tensor([place for place, _ in given])
 
 
-def save(out: Path, pictures: Mapping[str, Mapping[str, Any]], backbone: str | None, name: str) -> None:
+def save(out: Path, pictures: Mapping[str, Mapping[str, Any]], backbone: str | None, name: str, precision: str) -> None:
     """Compute the features of both parts and write them."""
     parts = new_parts(backbone, METHODS.get(DEFAULT_METHOD), None, None, 0, "cpu")
+    parts.context.ranks.precision = precision
     tensors: dict[str, Tensor] = {}
     for part, own in pictures.items():
-        tensors[part], tensors[f"{part}_labels"] = compute(parts, own)
-    facts = {"names": "\n".join(pictures["train"]), "data": name, "backbone_hash": parts.backbone.fingerprint}
+        features, tensors[f"{part}_labels"] = compute(parts, own)
+        tensors[part], tensors[f"{part}_whole"] = (features[:, view].contiguous() for view in range(2))
+    facts = {
+        "precision": precision,
+        "names": "\n".join(pictures["train"]),
+        "data": name,
+        "backbone_hash": parts.backbone.fingerprint,
+    }
     facts["features"] = parts.method.settings.features.model_dump_json()
     save_file(tensors, out, facts)
 
 
-def load(path: Path) -> Features:
-    """Read features that were kept."""
+def load(path: Path, views: str = "") -> Features:
+    """Read features that were kept, of all views or, with `_whole`, of the whole pictures."""
     with safe_open(path, "pt") as file:
         facts = file.metadata()
         train, train_labels, test, test_labels = (
-            file.get_tensor(key) for key in ("train", "train_labels", "test", "test_labels")
+            file.get_tensor(key) for key in (f"train{views}", "train_labels", f"test{views}", "test_labels")
         )
     return Features(facts.pop("names").split("\n"), train.float(), train_labels, test.float(), test_labels, facts)
 
@@ -78,6 +106,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--classes", type=int, help="So many classes, evenly spread by name; all when left out.")
     parser.add_argument("--train", type=int, default=75, help="Training pictures of a class at the most.")
     parser.add_argument("--test", type=int, default=30, help="Test pictures of a class at the most.")
+    parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
     if given.drawings == (given.pictures is not None):
@@ -89,7 +118,8 @@ def main(arguments: Sequence[str]) -> None:
         part: {name: pictures[name][:most] for name in chosen}
         for part, pictures, most in (("train", train, given.train), ("test", test, given.test))
     }
-    save(given.out, parts, given.backbone, "drawings" if given.drawings else given.pictures.name)
+    name = "drawings" if given.drawings else given.pictures.name
+    save(given.out, parts, given.backbone, name, "bf16" if given.bfloat16 else "fp32")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,11 @@ def taught(kind: dict[str, Any], features: torch.Tensor, labels: torch.Tensor, n
         own = (labels >= start) & (labels < start + size)
         steps = head.finish(size)
         next(steps)
-        try:
-            solve = steps.send({"values": head.seen(features[own]), "labels": labels[own] - start})  # type: ignore[arg-type]
-            steps.send(solve.function())  # type: ignore[union-attr]
-        except StopIteration:
-            continue
+        answer = {"values": head.seen(features[own]), "labels": labels[own] - start}
+        # A head solves as often as it has to.
+        with suppress(StopIteration):
+            while True:
+                answer = steps.send(answer).function()  # type: ignore[union-attr]
     return head
 
 

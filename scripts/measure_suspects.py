@@ -2,6 +2,9 @@
 
 python scripts/measure_suspects.py                      drawings, to results/suspects.json
 python scripts/measure_suspects.py PICTURES BACKBONE    the first pictures of each class of a folder
+python scripts/measure_suspects.py FEATURES.safetensors     the same from what `default_features.py --train 40` wrote
+
+cleanlab is no dependency: `pip install --no-deps --target FOLDER cleanlab termcolor tqdm`, and FOLDER in PYTHONPATH.
 """
 
 import platform
@@ -13,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from default_features import load
 from measure_lessons import commit
 from measure_unknown import drawings
 from torch import Tensor
@@ -94,20 +98,27 @@ def measure(features: Tensor, truth: list[int], seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Write results/suspects.json, or results/suspects_FOLDER.json."""
-    name = f"suspects_{Path(sys.argv[1]).name}" if len(sys.argv) > 1 else "suspects"
-    sets = {"test": photographed(*sys.argv[1:])} if len(sys.argv) > 1 else {key: drawn(*of) for key, of in SETS.items()}
+    given, facts = sys.argv[1:], {}
+    if len(given) == 1:
+        kept = load(Path(given[0]))
+        name, facts = kept.facts["data"], {"features": dict(kept.facts)}
+        sets = {"test": (F.normalize(kept.train, dim=1), kept.train_labels.tolist())}
+    elif given:
+        name, sets = Path(given[0]).name, {"test": photographed(*given)}
+    else:
+        name, sets = "quickdraw", {key: drawn(*of) for key, of in SETS.items()}
     measured = {key: [measure(*found, seed) for seed in range(3)] for key, found in sets.items()}
-    facts = {
-        "command": f"python scripts/measure_suspects.py{' PICTURES BACKBONE' if len(sys.argv) > 1 else ''}",
-        "data": f"{Path(sys.argv[1]).name if len(sys.argv) > 1 else 'quickdraw'}, {PER_CLASS} pictures a class, "
-        f"{SHARE:.0%} of the labels swapped, three seeds",
+    facts |= {
+        "command": " ".join(["python scripts/measure_suspects.py", *(Path(each).name for each in given)]),
+        "data": f"{name}, {PER_CLASS} pictures a class, {SHARE:.0%} of the labels swapped, three seeds",
         "device": "cpu",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "clare": __version__,
         "commit": commit(),
     }
-    write_json(Path("results") / f"{name}.json", {**facts, "measured": measured})
+    file = f"suspects_{name}.json" if given else "suspects.json"
+    write_json(Path("results") / file, {**facts, "measured": measured})
 
 
 if __name__ == "__main__":

@@ -49,6 +49,24 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     assert mistakes == []
 
 
+@pytest.fixture(scope="session")
+def violations() -> Callable[[Any], list[str]]:
+    """What axe finds wrong with a page for people who use a keyboard, a screen reader or strong contrast."""
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        pytest.fail("axe is not installed, so accessibility was not tested; run pip install axe-playwright-python")
+    axe = Axe()
+
+    def violations_(page: Any) -> list[str]:
+        found = axe.run(page).response
+        assert found["passes"], "axe looked at nothing"
+        nodes = [(each["id"], node) for each in found["violations"] for node in each["nodes"]]
+        return [f"{rule}: {node['html'][:200]}: {node['failureSummary']}" for rule, node in nodes]
+
+    return violations_
+
+
 @pytest.fixture
 def fake() -> Iterator[Fake]:
     """A fake server for a drawing model."""

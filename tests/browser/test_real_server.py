@@ -110,3 +110,14 @@ def test_the_servers_refusal_is_shown(open_page: Callable[..., Any], draw: Calla
     page.click("#teach")
     page.wait_for_selector("#problem:visible")
     assert "class name" in page.inner_text("#problem-text")
+
+
+def test_the_interface_is_described_for_everybody(
+    browser: Any, address: str, violations: Callable[[Any], list[str]]
+) -> None:
+    for scheme, width in (("light", 1100), ("dark", 360)):
+        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+        page = context.new_page()
+        page.goto(f"{address}/docs")
+        assert violations(page) == []
+        context.close()

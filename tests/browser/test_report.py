@@ -15,18 +15,23 @@ pytestmark = pytest.mark.browser
 METHODS = {"clare": "aligned", "ease": "aligned", "joint": "aligned", "simplecil": "prototype", "ranpac": "prototype"}
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page about methods at two heads with two seeds each, and a bound."""
-    folder = tmp_path_factory.mktemp("report")
+def write_report_runs(folder: Path) -> None:
+    """Write runs of methods at two heads with two seeds each, and of a bound."""
     for seed, classes in ((1, "abcdefghijkl"), (2, "lkjihgfedcba")):
         for index, (method, strategy) in enumerate(METHODS.items()):
             sizes = (12,) if method == "joint" else (4, 4, 4)
             preset = {"seed": seed, "method": {"name": method, "head": {"form": "cosine", "kind": strategy}}}
-            run = folder / "runs" / f"{method}-{seed}"
+            run = folder / f"{method}-{seed}"
             write_run(run, method, sizes, 0.95 - 0.1 * index, 0.05, seed=seed, classes=classes, preset=preset)
             if method == "clare":
                 diagnose(run)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about these runs."""
+    folder = tmp_path_factory.mktemp("report")
+    write_report_runs(folder / "runs")
     return write_page(find_runs([folder / "runs"]), folder / "report.html", "A report")
 
 
