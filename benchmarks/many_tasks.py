@@ -117,7 +117,7 @@ def folder_task(folder: Path, num_before: int, conditions: Conditions) -> Task:
     first = predictions_file(0)
     for index in range(1, num_before):
         (folder / predictions_file(index)).write_bytes((folder / first).read_bytes())
-        run.position.files[predictions_file(index)] = run.position.files[first]
+        run.position.finished.files[predictions_file(index)] = run.position.digests[first]
 
     def task(index: int) -> None:
         run.finish(0, {})

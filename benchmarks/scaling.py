@@ -5,7 +5,7 @@ Usage: python benchmarks/scaling.py [--tasks 1,10,100,300] [--heads prototype,al
 Tasks of two classes of drawings on the embedded backbone: all 345 classes as they are, turned by 90 degrees, and for
 more than 345 tasks turned further and mirrored. Every stream runs in a process of its own, through a run folder, as
 `clare train` does; what it learns is not looked at. A whole task is learning, its head included, an evaluation of
-always as many images, and the commit. --small takes a tiny network and few pictures, for a CPU.
+always as many images, and the commit of it all. --small takes a tiny network and few pictures, for a CPU.
 """
 
 import argparse
@@ -50,6 +50,7 @@ from clare.engine.settings import EngineSettings
 from clare.methods.clare import Clare, ClareSettings
 from clare.methods.state import snapshot_of
 from clare.model.folder import save_model
+from clare.position import POSITION
 
 HEADS = ("trained", "prototype", "discriminant", "aligned")
 PARTS = {
@@ -58,6 +59,7 @@ PARTS = {
     "class_statistics": ("head.means", "head.factors"),
 }
 """Parts of a checkpoint by how the names of their tensors begin; all others are the rest."""
+SLOPES = ("align", "commit")
 NUM_FINAL_IMAGES = 1000
 NUM_DRAWN_CLASSES = 345
 SMALL = {
@@ -142,8 +144,9 @@ class Run:
         learn_task(self.context, self.method, self.stream.tasks[index], self.folder)
         synchronise(self.device)
         learnt = Reading.now()
-        self.evaluate(index, self.conditions.images_per_evaluation)
+        predicted = self.evaluate(index, self.conditions.images_per_evaluation).argmax(1)
         evaluated = Reading.now()
+        self.folder.predictions(index, predicted, predicted)
         self.folder.advance(snapshot_of(self.method))
         done, aligning = Reading.now(), self.clock.alignment or learnt
         return {
@@ -151,6 +154,7 @@ class Run:
             "whole_processor": done.processor - started.processor,
             "learn": aligning.wall - started.wall,
             "align": learnt.wall - aligning.wall,
+            "align_processor": learnt.processor - aligning.processor,
             "evaluate": evaluated.wall - learnt.wall,
             "commit": done.wall - evaluated.wall,
             "commit_processor": done.processor - evaluated.processor,
@@ -197,7 +201,6 @@ def measure_stream(num_tasks: int, head: str, conditions: Conditions) -> dict[st
         run.evaluate(num_tasks - 1, NUM_FINAL_IMAGES)
         evaluation = time.perf_counter() - started
         save_model(Path(folder) / "model", run.method, run.backbone, run.transforms)
-        start_of_task = run.folder.path / "checkpoint" / str(run.folder.position.learner)
         return {
             "num_tasks": num_tasks,
             "num_classes": run.method.head.num_classes,
@@ -205,18 +208,25 @@ def measure_stream(num_tasks: int, head: str, conditions: Conditions) -> dict[st
             "seconds": {kind: first_median_last([task[kind] for task in seconds]) for kind in seconds[0]},
             "flat": flatness([task["whole"] for task in seconds]),
             "flat_processor": flatness([task["whole_processor"] for task in seconds]),
+            "flat_but_align": flatness([task["whole_processor"] - task["align_processor"] for task in seconds]),
             "slope_ms": slope_ms([task["whole_processor"] for task in seconds]),
-            "commit_slope_ms": slope_ms([task["commit_processor"] for task in seconds]),
+            **{f"{part}_slope_ms": slope_ms([task[f"{part}_processor"] for task in seconds]) for part in SLOPES},
             "evaluation_seconds_per_1000_images": round(evaluation * 1000 / NUM_FINAL_IMAGES, 3),
             "memory_mb": memory_figures(before, peaks),
             "checkpoint_bytes": checkpoint_parts(snapshot_of(run.method).tensors),
             "model_folder_bytes": sum(file.stat().st_size for file in (Path(folder) / "model").iterdir()),
-            "task_start_snapshot_bytes": start_of_task.stat().st_size,
+            "last_commit_bytes": last_commit_bytes(run.folder),
             "free_share": round(run.method.ledger.num_free / run.method.ledger.num_coordinates, 4),
             "num_compiled_steps": len(run.context.programs.captured),
             "device": device_name(run.device),
             "precision": run.context.ranks.precision,
         }
+
+
+def last_commit_bytes(folder: RunFolder) -> int:
+    """Return what the commit of the last task wrote: what changed of the learner, the rows that came, the position."""
+    learner = folder.path / "checkpoint" / str(folder.position.learner)
+    return sum(file.stat().st_size for file in (learner, folder.path / POSITION)) + folder.position.finished.rows[-1]
 
 
 def first_median_last(values: Sequence[float]) -> dict[str, float]:
@@ -270,20 +280,8 @@ def by_stream(rows: Sequence[dict[str, Any]], name: str) -> dict[str, dict[str, 
 def make_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return one line for each stream."""
     table = Table(title="Seconds of a task, evaluation of 1,000 images, and MB")
-    names = (
-        "head",
-        "tasks",
-        "first",
-        "median",
-        "last",
-        "flat",
-        "flat cpu",
-        "slope",
-        "align last",
-        "eval",
-        "commit last",
-    )
-    for name in (*names, "memory", "adapter", "rows", "statistics", "model"):
+    names = ("head", "tasks", "first", "median", "last", "flat", "flat cpu", "slope", "align last", "eval")
+    for name in (*names, "commit last", "memory", "adapter", "rows", "statistics", "model"):
         table.add_column(name, justify="right")
     for row in rows:
         seconds, parts, memory = row["seconds"], row["checkpoint_bytes"], row["memory_mb"]
@@ -336,7 +334,7 @@ def main() -> None:
         "memory_kind": "allocated on the GPU" if device.type == "cuda" else "resident size of the process",
         "num_final_images": NUM_FINAL_IMAGES,
         "conditions": asdict(conditions),
-        **{name: by_stream(rows, name) for name in ("flat", "flat_processor", "slope_ms")},
+        **{name: by_stream(rows, name) for name in ("flat", "flat_processor", "flat_but_align", "slope_ms")},
         "rows": rows,
         "versions": versions(),
     }

@@ -63,22 +63,22 @@ def scaling_table(name: str) -> str:
 
 def whole_tasks_table() -> str:
     """Return what whole tasks cost a processor as a stream goes on."""
-    result = read("scaling_whole_cpu")
+    result, slopes = read("scaling_whole_cpu"), ("slope_ms", "align_slope_ms", "commit_slope_ms")
     lines = [
         f"On {result['device']}, commit {result['commit'][:7]}, a tiny network; time of the processor:",
         "",
-        "| head | tasks | median task, ms | last tenth by first | growth over 100 tasks, ms | of that the commit's "
-        "| statistics, MB |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| head | tasks | median task, ms | last tenth by first | without the alignment | growth over 100 tasks, ms "
+        "| of that the alignment's | the commit's | last commit, kB | statistics, kB |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in result["rows"]:
         cells = [
             row["head"],
             str(row["num_tasks"]),
             f"{1e3 * row['seconds']['whole_processor']['median']:.1f}",
-            f"{row['flat_processor']:.2f}",
-            *(f"{row[name]:.1f}" if row["num_tasks"] >= 100 else "" for name in ("slope_ms", "commit_slope_ms")),
-            f"{row['checkpoint_bytes']['class_statistics'] / 1e6:.2f}",
+            *(f"{row[name]:.2f}" for name in ("flat_processor", "flat_but_align")),
+            *(f"{row[name]:.1f}" if row["num_tasks"] >= 100 else "" for name in slopes),
+            *(f"{num / 1e3:.0f}" for num in (row["last_commit_bytes"], row["checkpoint_bytes"]["class_statistics"])),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -108,13 +108,17 @@ def write_json(path: Path, value: Any) -> str:
 
 def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None) -> str:
     """Write tensors as safetensors, atomically, and return the digest of the bytes."""
+    data = bytes_of(tensors, metadata)
+    write_bytes(path, data)
+    return digest_of(data)
+
+
+def bytes_of(tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None) -> bytes:
+    """Return tensors as a file of safetensors holds them."""
     # Those who write text alone are spared the seconds that torch takes.
     from safetensors.torch import save
 
-    on_cpu = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
-    data = save(on_cpu, metadata)
-    write_bytes(path, data)
-    return digest_of(data)
+    return save({name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}, metadata)
 
 
 def read_tensors(path: Path) -> "dict[str, Tensor]":

@@ -1,10 +1,18 @@
-"""Where a run stands: checkpoint/position.json names the files that count and tells whether they are whole."""
+"""Where a run stands: checkpoint/position.json names the files that count and tells whether they are whole.
+
+What grows from task to task stands in checkpoint/finished.jsonl, a line for each task, and in checkpoint/rows.bin; the
+position counts their bytes, so that a commit writes no more after many tasks than after few.
+"""
 
 import hashlib
+import json
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from clare.errors import RunError
 from clare.files import RESTORE
@@ -14,6 +22,7 @@ from clare.sealed import SEAL, digest_of, read_bytes, read_object
 
 PRESET, ENVIRONMENT, RECORD = "preset.json", "environment.json", "record.jsonl"
 POSITION = "checkpoint/position.json"
+FINISHED, ROWS = "checkpoint/finished.jsonl", "checkpoint/rows.bin"
 NO_BYTES = digest_of(b"")
 
 Count = Annotated[int, Field(ge=0)]
@@ -52,11 +61,63 @@ class Position(OldPosition):
     files: dict[FileName, str] = {}
     record_digest: str = NO_BYTES
     task_digest: str = NO_BYTES
+    finished_bytes: Count = 0
+    finished_digest: str = NO_BYTES
+    rows_bytes: Count = 0
+    rows_digest: str = NO_BYTES
+    outdated: list[str] = []
+    """Tensors whose rows are in ROWS and count no longer."""
+    _finished: "Finished" = PrivateAttr(default_factory=lambda: Finished())
+
+    @property
+    def finished(self) -> "Finished":
+        """What the lines of FINISHED say together."""
+        return self._finished
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """The digests of all files that count."""
+        return ChainMap(self.files, self._finished.files)
+
+    @property
+    def whole_structure(self) -> dict[str, Any]:
+        """The structure of the learner, with its lists as far as they have grown."""
+        grown = {key: list(values) for key, values in self._finished.structure.items()}
+        return {**grown, **(self.structure or {})}
 
     @property
     def has_digests(self) -> bool:
         """Whether damage can be told; a run of clare 0.1.0 that has not gone on since has none."""
         return bool(self.files)
+
+
+class Line(BaseModel):
+    """What a finished task leaves that never changes: files, what came to lists of the structure, bytes of ROWS."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    files: dict[FileName, str]
+    structure: dict[str, list[Any]]
+    rows: Count
+
+
+@dataclass
+class Finished:
+    """What all finished tasks have left."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    structure: dict[str, list[Any]] = field(default_factory=dict)
+    rows: list[int] = field(default_factory=list)
+
+    def add(self, line: Line) -> None:
+        """Take over what one more task has left."""
+        self.files.update(line.files)
+        for key, more in line.structure.items():
+            self.structure.setdefault(key, []).extend(more)
+        self.rows.append(line.rows)
+
+
+LATER = {"finished_bytes", "finished_digest", "rows_bytes", "rows_digest", "outdated"}
+"""What positions of older releases do not name, any of it."""
 
 
 def predictions_file(task: int) -> str:
@@ -77,7 +138,8 @@ def read_position(folder: Path) -> Position:
     values = read_object(path, RunError, RESTORE)
     is_sealed = values.pop(SEAL, None) is not None
     kind = Position if is_sealed else OldPosition
-    missing = [name for name in kind.model_fields if name not in values]
+    optional = set() if LATER & values.keys() else LATER
+    missing = [name for name in kind.model_fields if name not in {*values, *optional}]
     try:
         position = kind.model_validate(values)
     except ValidationError as error:
@@ -88,7 +150,15 @@ def read_position(folder: Path) -> Position:
         raise RunError(f"{path} is damaged: it does not name {', '.join(missing)}; {RESTORE}")
     if checkpoint_files(position) != _expected_files(position) or position.task_bytes > position.record_bytes:
         raise RunError(f"{path} is damaged: what it says of task {position.task} does not fit together; {RESTORE}")
-    return Position.model_validate(position.model_dump())
+    position = Position.model_validate(position.model_dump())
+    for line in committed(folder, position, FINISHED).splitlines():
+        try:
+            position.finished.add(Line.model_validate(json.loads(line)))
+        except ValueError as error:
+            raise RunError(f"{folder / FINISHED} is damaged: it holds a line that is none; {RESTORE}") from error
+    if len(position.finished.rows) > position.task or sum(position.finished.rows) != position.rows_bytes:
+        raise RunError(f"{path} is damaged: what it counts is not what {FINISHED} tells of; {RESTORE}")
+    return position
 
 
 def _expected_files(position: OldPosition) -> list[str]:
@@ -103,7 +173,7 @@ def upgraded(folder: Path, position: Position) -> Position:
     """Give the position of an old run the digests of its files as they are, if they agree on how far it is."""
     if position.has_digests:
         return position
-    record = _record_bytes(folder, position)
+    record = committed(folder, position, RECORD)
     told = [event.task for event in events_in(folder / RECORD, record) if isinstance(event, TaskEvent)]
     if told != list(range(min(position.task, len(told) + 1))):
         raise RunError(
@@ -122,7 +192,7 @@ def upgraded(folder: Path, position: Position) -> Position:
 
 def check_files(folder: Path, position: Position) -> None:
     """Refuse a run of which a file that counts is missing or damaged."""
-    for name in position.files:
+    for name in position.digests:
         try:
             with (folder / name).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -133,7 +203,7 @@ def check_files(folder: Path, position: Position) -> None:
 
 def check_digest(folder: Path, position: Position, name: str, found: str) -> None:
     """Refuse a file with another digest than the one it was written with, as far as that is known."""
-    if position.files.get(name, found) != found:
+    if position.digests.get(name, found) != found:
         raise RunError(f"{folder / name} is damaged: its content is not what the run wrote; {RESTORE}")
 
 
@@ -145,20 +215,21 @@ def read_checked(folder: Path, position: Position | None, name: str) -> bytes:
     return data
 
 
-def committed_record(folder: Path, position: Position) -> bytes:
-    """Return the part of the record that counts, which must be what was written."""
-    record = _record_bytes(folder, position)
-    if position.has_digests and digest_of(record) != position.record_digest:
-        raise RunError(f"{folder / RECORD} is damaged: its content is not what the run wrote; {RESTORE}")
-    return record
-
-
-def _record_bytes(folder: Path, position: Position) -> bytes:
-    """Return as many bytes of the record as count."""
-    record = read_bytes(folder / RECORD, RunError, RESTORE)
-    if len(record) < position.record_bytes:
+def committed(folder: Path, position: Position, name: str) -> bytes:
+    """Return the part of a file that grows at its end which counts, and which must be what was written."""
+    counted = {
+        RECORD: (position.record_bytes, position.record_digest),
+        FINISHED: (position.finished_bytes, position.finished_digest),
+        ROWS: (position.rows_bytes, position.rows_digest),
+    }
+    num_bytes, digest = counted[name]
+    data = read_bytes(folder / name, RunError, RESTORE) if num_bytes else b""
+    if len(data) < num_bytes:
+        what = f"the record of {folder}" if name == RECORD else folder / name
         raise RunError(
-            f"the record of {folder} has {len(record)} bytes where the checkpoint counts {position.record_bytes}; "
+            f"{what} has {len(data)} bytes where the checkpoint counts {num_bytes}; "
             "restore the file or choose another --out"
         )
-    return record[: position.record_bytes]
+    if position.has_digests and digest_of(data[:num_bytes]) != digest:
+        raise RunError(f"{folder / name} is damaged: its content is not what the run wrote; {RESTORE}")
+    return data[:num_bytes]

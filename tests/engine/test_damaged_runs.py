@@ -15,7 +15,7 @@ from clare.engine.context import Silence
 from clare.engine.folder import RunFolder
 from clare.engine.run import run_experiment
 from clare.errors import ClareError, RunError
-from clare.position import POSITION, read_position
+from clare.position import FINISHED, NO_BYTES, POSITION, RECORD, ROWS, read_position
 from clare.presets.load import make_experiment
 from clare.presets.schema import Experiment, completed
 from clare.report.record import RunRecord, read_run
@@ -97,8 +97,8 @@ def check_resuming(experiment: Experiment, folder: Path, expected: dict[str, Any
 
 def test_an_undamaged_run_goes_on_and_reads(experiment: Experiment, stopped: Path, finished: Path) -> None:
     position = read_position(stopped)
-    counting = [name for name in files_of(stopped) if name not in ("record.jsonl", POSITION)]
-    assert sorted(position.files) == counting
+    counting = [name for name in files_of(stopped) if name not in (RECORD, POSITION, FINISHED, ROWS)]
+    assert sorted(position.digests) == counting
     assert read_run(stopped).tasks[0].seen == read_run(finished).tasks[0].seen
     run_experiment(experiment, stopped, Silence())
     assert outcome(stopped) == outcome(finished)
@@ -118,6 +118,20 @@ def test_one_byte_of_each_file_that_counts_is_noticed(experiment: Experiment, st
         else:
             with pytest.raises(RunError, match=rf"{Path(name).name} is damaged"):
                 told(copy)
+
+
+def test_one_byte_of_the_rows_of_all_tasks_is_noticed(experiment: Experiment, finished: Path) -> None:
+    data, before = (finished / ROWS).read_bytes(), told(finished)
+    (finished / ROWS).write_bytes(data[:-1] + bytes([data[-1] ^ 2]))
+    with pytest.raises(RunError, match=r"rows\.bin is damaged: .*; restore it from a copy, or remove"):
+        run_experiment(experiment, finished, Silence())
+    assert told(finished) == before
+    values = json.loads((finished / POSITION).read_text())
+    (finished / POSITION).write_text(json.dumps(seal({**values, "rows_bytes": 0, "rows_digest": NO_BYTES})))
+    with pytest.raises(
+        RunError, match=r"position\.json is damaged: what it counts is not what .*finished\.jsonl tells"
+    ):
+        told(finished)
 
 
 def test_a_finished_run_whose_model_was_lost_gets_it_again(experiment: Experiment, finished: Path) -> None:

@@ -15,6 +15,7 @@ from clare.engine.context import Silence
 from clare.engine.run import run_experiment
 from clare.errors import DivergedError
 from clare.methods.clare import Clare
+from clare.position import read_position
 from clare.presets.load import make_experiment
 
 StartPython = Callable[..., "subprocess.Popen[str]"]
@@ -77,8 +78,9 @@ def test_a_later_task_is_forgotten_and_can_be_learnt_again(
             run_experiment(experiment, folder, saboteur)
     saved = position(folder)
     assert (saved["task"], saved["steps"], saved["epoch"]) == (1, [], None)
-    assert len(saved["structure"]["claims"]) == 1
-    assert sorted(path.name for path in (folder / "checkpoint").iterdir()) == ["position.json", saved["learner"]]
+    assert len(read_position(folder).whole_structure["claims"]) == 1
+    names = sorted(path.name for path in (folder / "checkpoint").iterdir())
+    assert names == ["finished.jsonl", "position.json", saved["learner"]]
     assert {event.get("task", 0) for event in events(folder)} == {0}
     run_experiment(experiment, folder, Silence())
     assert outcome(folder) == outcome(tmp_path / "straight")

@@ -217,7 +217,7 @@ def test_steps_and_epochs_come_back_until_the_task_is_done(tmp_path: Path) -> No
     assert snapshot is not None
     assert (again.position.task, snapshot.structure, snapshot.tensors["x"].item()) == (1, {"tasks": [["a"]]}, 4.0)
     assert again.finished(0) is None
-    assert sorted(contents(tmp_path / "checkpoint")) == ["position.json", "task-0001.safetensors"]
+    assert sorted(contents(tmp_path / "checkpoint")) == ["finished.jsonl", "position.json", "task-0001.safetensors"]
 
 
 def test_rewinding_goes_back_to_the_start_of_the_task(tmp_path: Path) -> None:
@@ -291,10 +291,11 @@ def test_a_file_that_the_system_cuts_short_is_not_taken_for_whole(make: Make, tm
         run_experiment(experiment, folder, StopAtTask(1))
     before = contents(folder)
     largest = max(len(content) for content in before.values())
-    with small_files(largest), pytest.raises(RunError, match=r"could not write .*\.safetensors: File too large"):
+    with small_files(largest), pytest.raises(RunError, match=r"could not write .*: File too large; free some"):
         run_experiment(experiment, folder, Silence())
     after = contents(folder)
-    assert set(after) <= {*before, "checkpoint/task-0001-step-00.safetensors", "predictions/task-0001.safetensors"}
+    names = ("task-0001-step-00.safetensors", "task-0001-step-01.safetensors", "task-0002.safetensors", "rows.bin")
+    assert set(after) <= {*before, *(f"checkpoint/{name}" for name in names), "predictions/task-0001.safetensors"}
     assert after["checkpoint/task-0001.safetensors"] == before["checkpoint/task-0001.safetensors"]
     assert json.loads(after["checkpoint/position.json"])["task"] == 1
     run_experiment(experiment, folder, Silence())

@@ -1,8 +1,6 @@
 """A run's folder: preset, environment, record, predictions, and the checkpoint from which the run goes on."""
 
-import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,22 +8,26 @@ from typing import Any
 
 from torch import Tensor
 
+from clare.engine.appended import Appended, GrowingRows, split_lists
 from clare.engine.journal import Journal
 from clare.errors import RunError
-from clare.files import RESTORE, no_empty_folder, read_tensors, write_json, write_tensors
+from clare.files import RESTORE, bytes_of, no_empty_folder, read_tensors, write_json, write_tensors
 from clare.identity import flatten, identity
 from clare.locks import LOCK, holding
 from clare.methods.state import Snapshot
 from clare.position import (
     ENVIRONMENT,
+    FINISHED,
     POSITION,
     PRESET,
     RECORD,
+    ROWS,
     Epoch,
+    Line,
     Position,
     check_files,
     checkpoint_files,
-    committed_record,
+    committed,
     predictions_file,
     read_position,
     upgraded,
@@ -38,6 +40,9 @@ from clare.steps import Phase, num_trained
 
 BEGINNING = {PRESET, ENVIRONMENT, RECORD, "checkpoint", "log.txt", LOCK}
 """Names in a folder whose run has not committed anything."""
+LASTING = {Path(name).name for name in (POSITION, FINISHED, ROWS)}
+"""Names in checkpoint/ that stay."""
+PREDICTIONS = "predictions/"
 TEMPORARY = ".*.tmp"
 """Names of files that are being written."""
 
@@ -69,7 +74,8 @@ class RunFolder(Journal):
     """The folder of one run; rank zero writes, every rank reads.
 
     `checkpoint/position.json` is the commit point: it names the files that make up the state, and only what it
-    names counts. A crash before its rename leaves the position before.
+    names counts. A crash before its rename leaves the position before. What finished tasks leave is appended to files
+    of which it counts the bytes, so that a commit costs the same after many tasks as after few.
     """
 
     def __init__(self, path: Path, writes: bool) -> None:
@@ -79,7 +85,9 @@ class RunFolder(Journal):
         self.position = Position()
         self._digests: dict[str, str] = {}
         """Of the files that were written since the last commit."""
-        self._record, self._num_bytes = hashlib.sha256(), 0
+        self._record, self._finished, self._rows = (Appended(path, name) for name in (RECORD, FINISHED, ROWS))
+        self._growing = GrowingRows()
+        self._start: Snapshot | None = None
 
     def inspect(self, preset: dict[str, Any]) -> None:
         """Find out where the run of this folder stands; refuse damage and another preset. Nothing is written."""
@@ -88,7 +96,8 @@ class RunFolder(Journal):
         if self.has_begun:
             position = upgraded(self.path, read_position(self.path))
             check_files(self.path, position)
-            committed_record(self.path, position)
+            committed(self.path, position, RECORD)
+            committed(self.path, position, ROWS)
             self._check_preset(preset)
             self.position = position
         elif entries - BEGINNING:
@@ -105,6 +114,9 @@ class RunFolder(Journal):
         for temporary in self.path.rglob(TEMPORARY):
             temporary.unlink()
         self._cut_record()
+        for file, name in ((self._finished, FINISHED), (self._rows, ROWS)):
+            if file.path.exists():
+                file.cut(committed(self.path, self.position, name))
 
     def _entries(self) -> set[str]:
         """Return the names in the folder, without the temporary files of a write that was cut off."""
@@ -128,34 +140,27 @@ class RunFolder(Journal):
 
     def _cut_record(self) -> None:
         """Forget the events after the checkpoint: they will happen again."""
-        self._num_bytes = self.position.record_bytes
-        try:
-            with (self.path / RECORD).open("ab") as record:
-                record.truncate(self._num_bytes)
-        except OSError as error:
-            raise RunError(f"could not write {self.path}: {error.strerror}; choose another --out") from error
-        self._record = hashlib.sha256(committed_record(self.path, self.position))
+        self._record.cut(committed(self.path, self.position, RECORD))
 
     def snapshot(self) -> Snapshot | None:
         """Return the learner as it was when the next task began, unless that is how it is made."""
-        if self.position.learner is None:
+        position = self.position
+        if position.learner is None:
             return None
-        return Snapshot(self.position.structure or {}, read_tensors(self._checkpoint(self.position.learner)))
+        rows, name = committed(self.path, position, ROWS), self.path / ROWS
+        tensors = self._growing.read(name, rows, position.finished.rows, position.outdated)
+        tensors |= read_tensors(self._checkpoint(position.learner))
+        self._start = Snapshot(position.whole_structure, tensors)
+        return self._start
+
+    def start(self) -> Snapshot | None:
+        """Return the state in which the task before was committed, of which nobody needs another copy."""
+        return self._start
 
     def event(self, event: str, **values: Any) -> None:
         """Append one line to the record."""
-        if not self.writes:
-            return
-        line = json.dumps({"event": event, **values}).encode() + b"\n"
-        try:
-            with (self.path / RECORD).open("ab") as record:
-                record.write(line)
-                record.flush()
-                os.fsync(record.fileno())
-        except OSError as error:
-            raise RunError(f"could not write {self.path}: {error.strerror}; free some space and run again") from error
-        self._record.update(line)
-        self._num_bytes += len(line)
+        if self.writes:
+            self._record.append(json.dumps({"event": event, **values}).encode() + b"\n")
 
     def tell(self, event: Event) -> None:
         """Record what happened."""
@@ -169,8 +174,26 @@ class RunFolder(Journal):
         """Commit a finished task: the next one starts from this snapshot."""
         task = self.position.task + 1
         name = f"task-{task:04d}.safetensors"
-        self._write(f"checkpoint/{name}", snapshot.tensors)
-        self.commit(task=task, learner=name, structure=snapshot.structure, steps=[], epoch=None)
+        structure = self._write_learner(name, snapshot) if self.writes else snapshot.structure
+        self._start = snapshot
+        outdated = sorted(self._growing.outdated)
+        self.commit(task=task, learner=name, structure=structure, outdated=outdated, steps=[], epoch=None)
+
+    def _write_learner(self, name: str, snapshot: Snapshot) -> dict[str, Any]:
+        """Append what came to learner and files, write what else changed, and return that part of the structure."""
+        before = self._start.tensors if self._start else {}
+        rows, changed = self._growing.split(before, snapshot.tensors)
+        self._write(f"checkpoint/{name}", changed)
+        data = bytes_of(rows) if rows else b""
+        if data:
+            self._rows.append(data)
+        more, others = split_lists(self.position.finished.structure, snapshot.structure)
+        digests = {**self.position.files, **self._digests}
+        lasting = {file: digest for file, digest in digests.items() if file.startswith(PREDICTIONS)}
+        line = Line(files=lasting, structure=more, rows=len(data))
+        self._finished.append(line.model_dump_json().encode() + b"\n")
+        self.position.finished.add(line)
+        return others
 
     @property
     def has_ended(self) -> bool:
@@ -237,21 +260,25 @@ class RunFolder(Journal):
         if not self.writes:
             self.position = self.position.model_copy(update=changes)
             return
-        recorded = {"record_bytes": self._num_bytes, "record_digest": self._record.hexdigest()}
-        position = self.position.model_copy(update={**recorded, **changes})
+        grown = {"record": self._record, "finished": self._finished, "rows": self._rows}
+        counts = {f"{name}_bytes": file.num_bytes for name, file in grown.items()}
+        counted = {f"{name}_digest": file.digest for name, file in grown.items()}
+        position = self.position.model_copy(update={**counts, **counted, **changes})
         named = checkpoint_files(position)
         digests = {**position.files, **self._digests}
-        # All files count but those in checkpoint/ that the position does not name.
+        # All files count but those in checkpoint/ that the position does not name; a line names those of earlier tasks.
         counting = {f"checkpoint/{name}" for name in named}
         position.files = {
-            name: digest for name, digest in digests.items() if name in counting or not name.startswith("checkpoint/")
+            name: digest
+            for name, digest in digests.items()
+            if name in counting or not (name.startswith("checkpoint/") or name in position.finished.files)
         }
         if not position.steps and not position.epoch:
             position.task_bytes, position.task_digest = position.record_bytes, position.record_digest
         write_json(self.path / POSITION, seal(position.model_dump()))
         self.position, self._digests = position, {}
         for file in self._checkpoint("").iterdir():
-            if file.name not in named and file.name != Path(POSITION).name:
+            if file.name not in {*named, *LASTING}:
                 file.unlink()
 
     def _checkpoint(self, name: str) -> Path:

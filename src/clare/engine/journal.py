@@ -2,11 +2,15 @@
 
 from torch import Tensor
 
+from clare.methods.state import Snapshot
 from clare.steps import Phase
 
 
 class Journal:
     """Finished steps of the current task and the last epoch of the step in progress; this one keeps nothing."""
+
+    def start(self) -> Snapshot | None:
+        """Return the state in which the task began, if it is at hand."""
 
     def finished(self, step: int) -> dict[str, Tensor] | None:
         """Return what a finished step left, or nothing when it is not finished."""

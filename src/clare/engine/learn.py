@@ -25,7 +25,7 @@ def learn_task(
             "model folders never carry any; learn all tasks in one run of `clare train`"
         )
     check_images(task)
-    before = snapshot_of(method)
+    before = (journal and journal.start()) or snapshot_of(method)
     try:
         with in_one_sentence(type(method)):
             driver = Driver(context, method, task.train, task.index, journal)
@@ -48,7 +48,7 @@ def check_new(method: Method, classes: tuple[str, ...]) -> None:
     repeated = sorted({name for name in classes if classes.count(name) > 1})
     if repeated:
         raise ModelError(f"the task names the class '{repeated[0]}' twice; name every class once")
-    known = [name for name in classes if name in set(method.classes)]
+    known = sorted(set(classes) & set(method.classes), key=classes.index)
     if known:
         raise ModelError(
             f"the class '{known[0]}' was learnt before; leave it out of this task or give the new class another name"

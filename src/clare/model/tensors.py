@@ -46,17 +46,21 @@ def beyond(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Ten
     found = {}
     for name, tensor in after.items():
         old = before.get(name)
-        if old is None or not _begins_with(tensor, old):
+        if old is None or not begins_with(tensor, old):
             found[name] = tensor
         elif len(old) < len(tensor):
             found[MORE + name] = tensor[len(old) :].contiguous()
     return found
 
 
-def _begins_with(tensor: Tensor, rows: Tensor) -> bool:
-    """Tell whether the first rows of a tensor are these."""
+def begins_with(tensor: Tensor, rows: Tensor) -> bool:
+    """Tell whether the first rows of a tensor are these, bit for bit."""
     is_alike = tensor.dim() > 0 and rows.dtype == tensor.dtype and rows.shape[1:] == tensor.shape[1:]
-    return is_alike and len(rows) <= len(tensor) and torch.equal(rows, tensor[: len(rows)])
+    if not is_alike or len(rows) > len(tensor):
+        return False
+    # As bytes: zeros of both signs are equal, and what is no number is not.
+    old, new = (part.contiguous().flatten().view(torch.uint8) for part in (rows.to(tensor.device), tensor[: len(rows)]))
+    return torch.equal(old, new)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

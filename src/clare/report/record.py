@@ -20,7 +20,7 @@ from clare.position import (
     PRESET,
     RECORD,
     Position,
-    committed_record,
+    committed,
     predictions_file,
     read_checked,
     read_position,
@@ -119,8 +119,8 @@ def read_run(folder: Path) -> RunRecord:
     phases: dict[tuple[int, str], PhaseEvent] = {}
     tasks: dict[int, TaskEvent] = {}
     # Where damage can be told, those events count that were committed.
-    committed = None if position is None or not position.has_digests else committed_record(folder, position)
-    for event in read_events(record) if committed is None else events_in(record, committed):
+    counting = None if position is None or not position.has_digests else committed(folder, position, RECORD)
+    for event in read_events(record) if counting is None else events_in(record, counting):
         match event:
             case StartEvent():
                 start, finished = event, False
