@@ -228,7 +228,7 @@ class MaskedMethod(NetworksMethod, Diagnoses):
     @property
     def free(self) -> Tensor:
         """Mark the numbers that no task's network has, shape (N,)."""
-        return self.spread(~self.masks.any(0))
+        return ~self.spread(self.masks.any(0))
 
     def spread(self, mask_U: Tensor) -> Tensor:
         """Return which numbers a mask holds, shape (N,): every unit is one, unless a method says otherwise."""
