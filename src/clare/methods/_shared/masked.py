@@ -3,9 +3,7 @@
 Shapes: T tasks, N tuned numbers, U units that a mask has bits for, B images, K classes so far, D features.
 """
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -208,8 +206,6 @@ class MaskedMethod(NetworksMethod, Diagnoses):
         self, backbone: Backbone, settings: NetworksSettings, seed: int, outside: Literal["start", "zero"] = "zero"
     ) -> None:
         super().__init__(backbone, settings, seed)
-        self.layer_sizes = [math.prod(shape) for shape in self.tuner.shapes.values()]
-        self.is_matrix = [len(shape) == 2 and "bias" not in name for name, shape in self.tuner.shapes.items()]
         starts = outside == "start"
         begin = self.values.detach().clone() if starts else self.values.new_zeros(())
         # Weights of a backbone can be read off it again.
@@ -233,15 +229,6 @@ class MaskedMethod(NetworksMethod, Diagnoses):
     def spread(self, mask_U: Tensor) -> Tensor:
         """Return which numbers a mask holds, shape (N,): every unit is one, unless a method says otherwise."""
         return mask_U
-
-    def per_layer(self, rule: Callable[..., Tensor], *flat_N: Tensor) -> Tensor:
-        """Return what a rule marks in each matrix by the matrix's part of flat tensors; all else is marked."""
-        parts = zip(*(torch.split(each, self.layer_sizes) for each in flat_N), strict=True)
-        found = [
-            rule(*part) if is_matrix else torch.ones_like(part[0], dtype=torch.bool)
-            for part, is_matrix in zip(parts, self.is_matrix, strict=True)
-        ]
-        return torch.cat(found)
 
     @property
     def num_networks(self) -> int:
