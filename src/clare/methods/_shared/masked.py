@@ -3,6 +3,7 @@
 Shapes: T tasks, N tuned numbers, U units that a mask has bits for, B images, K classes so far, D features.
 """
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +20,7 @@ from clare.methods._shared.routes import RULES, ByBareMeans, ByDistance, Route
 from clare.methods._shared.tuned import FlatMethod, TunedSettings
 from clare.methods.base import bare_features
 from clare.methods.protocols import Diagnoses, GrowsFeatures, HasStructure, InfersTask, IsToldTask, PassesSeveralTimes
+from clare.seeds import generator_at
 from clare.settings import Acts, Settings
 from clare.steps import Adam, Choosing, Collect, Group, Learning, Optimizer, Phase, TaskInfo, answered
 
@@ -229,6 +231,19 @@ class MaskedMethod(NetworksMethod, Diagnoses):
     def spread(self, mask_U: Tensor) -> Tensor:
         """Return which numbers a mask holds, shape (N,): every unit is one, unless a method says otherwise."""
         return mask_U
+
+    def draw_zeros(self, settings: MaskedSettings) -> None:
+        """Draw what is zero at first of an adapter's matrices, of which no mask would learn anything."""
+        if settings.tunes == "adapter":
+            values = self.drawn(generator_at(self.seed, "values")).to(self.values)
+            self.values.data = torch.where(self.values == 0, values, self.values)
+            self.outside.copy_(self.values if settings.outside == "start" else self.outside)
+
+    def drawn(self, generator: torch.Generator) -> Tensor:
+        """Draw matrices Kaiming-uniform with a = sqrt(5), beside zeros for all else."""
+        shapes = self.tuner.shapes.values()
+        draws = [(2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(shape[-1]) for shape in shapes]
+        return torch.cat([is_matrix * draw.flatten() for is_matrix, draw in zip(self.is_matrix, draws, strict=True)])
 
     @property
     def num_networks(self) -> int:
