@@ -11,7 +11,8 @@ from clare.seeds import generator_at
 from clare.sparse.update import PenaltyForm
 
 Loss = Callable[..., Tensor]
-"""(inputs, labels) -> one loss per sample; where a phase couples samples, (inputs, labels, weights)."""
+"""(inputs, labels) -> one loss per sample; where a phase couples samples, (inputs, labels, weights); where it has
+remarks -> losses and one number on each sample."""
 
 Statistic = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 """(images or features, labels, weights) -> tensors that add up over batches and ranks; padding has weight zero."""
@@ -35,6 +36,8 @@ class Sgd:
     """Where a cosine ends."""
     turn: int = 0
     """Epochs in which a cosine falls, after which it rises again; 0 means all of the phase."""
+    start: int = 0
+    """Epochs of the schedule that are over when the phase begins."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,17 @@ class Pull:
 
 
 @dataclass(frozen=True)
+class Steepest:
+    """Steps of the numbers with the largest gradients alone; which these are is chosen anew every so many steps."""
+
+    share: float
+    """Share of each layer's numbers that move; where fewer have a gradient, those."""
+    every: int
+    sizes: tuple[int, ...]
+    """How many numbers each layer has, one after another in the parameter."""
+
+
+@dataclass(frozen=True)
 class Group:
     """A parameter that a phase trains, where, and how."""
 
@@ -87,6 +101,7 @@ class Group:
     rate_factor: float = 1.0
     """This group's share of the phase's learning rate."""
     pull: Pull | None = None
+    steepest: Steepest | None = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +190,13 @@ class Phase:
     position: Tensor | None = None
     """One number of the method's own, which before every step is set to where in its epoch the step stands: from 0 for
     the first to 1 for the last."""
+    progress: Tensor | None = None
+    """The same over all steps of the phase."""
+    places: Tensor | None = None
+    """Places of the task's images that are trained on; all unless given."""
+    remarks: bool = False
+    """Whether the loss has a number on each sample, such as whether it was told rightly, beside its loss: these come
+    back as `remarks`, a row for each epoch in the order of the images."""
     couples: bool = False
     """Whether the loss sets samples of a batch beside each other, so that it must know which of them are padding."""
 
@@ -192,6 +214,8 @@ class Pass:
     statistic: Statistic
     of: Literal["features", "images"] = "features"
     view: Literal["train", "test"] = "test"
+    replay: Replay | None = None
+    """Kept pictures beside or among the images, as in a phase; all are then as training sees them."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from clare.engine.optim import MaskedOptimizer, clip_gradients, rate_at, scheduled_rate
+from clare.engine.optim import MaskedOptimizer, clip_gradients, rate_at, scheduled_rate, steepest
 from clare.errors import SettingsError
 from clare.sparse.update import PROXIMAL, PenaltyForm
-from clare.steps import Adam, Group, Optimizer, Penalty, Sgd
+from clare.steps import Adam, Group, Optimizer, Penalty, Sgd, Steepest
 
 RATES = [0.1, 0.1, 0.07, 0.02, 0.005]
 
@@ -263,6 +263,32 @@ def test_a_cosine_can_rise_again() -> None:
     rates = [rate_at(Sgd(0.005, turn=5), epoch, 30) for epoch in range(11)]
     expected = [0.005, 0.00452, 0.00327, 0.00173, 0.00048, 0, 0.00048, 0.00173, 0.00327, 0.00452, 0.005]
     assert rates == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_schedule_goes_on_over_phases() -> None:
+    whole = [rate_at(Sgd(0.03), epoch, 6) for epoch in range(6)]
+    parts = [rate_at(Sgd(0.03, start=start, turn=6), epoch, 2) for start in (0, 2, 4) for epoch in range(2)]
+    assert parts == whole
+
+
+def test_the_steepest_numbers_by_hand() -> None:
+    gradient = torch.tensor([0.1, 1, 0, 0, 0, 0.05, 3, 0])
+    assert steepest(gradient, Steepest(0.2, 1, (8,))).int().tolist() == [0, 1, 0, 0, 0, 0, 1, 0]
+    # Each layer has its own; where more than the rest is zero, nothing that is zero moves.
+    assert steepest(-gradient, Steepest(0.5, 1, (2, 6))).int().tolist() == [0, 1, 0, 0, 0, 1, 1, 0]
+
+
+def test_what_moves_is_chosen_every_so_many_steps_inside_the_mask() -> None:
+    parameter, mask = nn.Parameter(torch.zeros(4)), torch.tensor([True, True, True, False])
+    group = Group(parameter, mask=mask, steepest=Steepest(0.5, 2, (4,)))
+    optimizer = MaskedOptimizer([group], Sgd(1, momentum=0))
+    optimizer.set_rate(1)
+    found = []
+    for gradient in ([1.0, 2, 3, 9], [8, 1, 1, 9], [8, 1, 1, 9]):
+        optimizer.step([torch.tensor(gradient)])
+        found.append(parameter.tolist())
+    # The quantile of (1, 2, 3, 0) is between 1 and 2; that of (8, 1, 1, 0) is 1.
+    assert found == [[0, -2, -3, 0], [0, -3, -4, 0], [-8, -3, -4, 0]]
 
 
 def test_a_rate_warms_up_step_by_step() -> None:

@@ -17,7 +17,7 @@ from clare.engine.step import TrainStep
 from clare.errors import ModelError
 from clare.methods.er import ErSettings, ExperienceReplay
 from clare.methods.simplecil import SimpleCil, SimpleCilSettings
-from clare.steps import Correction, Group, Learning, Phase, Pictures, Replay, Sgd, Take, TaskInfo
+from clare.steps import Correction, Group, Learning, Pass, Phase, Pictures, Replay, Sgd, Take, TaskInfo
 
 
 def bright(levels: list[int]) -> Pictures:
@@ -159,3 +159,32 @@ def test_clipping_comes_after_the_correction(context: Callable[..., Context], pa
     step(torch.ones(1), torch.zeros(1, dtype=torch.int64), torch.ones(1), 1)
     moved = torch.cat([parameter.detach() for parameter in parameters]) - before
     assert float(moved.norm()) == pytest.approx(1, abs=1e-4)
+
+
+class Sweeping(ExperienceReplay):
+    """Adds up, before it trains, what a sweep finds with kept pictures beside the images."""
+
+    found: dict[str, Tensor]
+
+    def learn(self, task: TaskInfo) -> Learning:
+        """Sweep over images as the last task's pictures come beside them."""
+        self.found = yield Pass("sums", self.sums, of="images", replay=self.replay())
+        yield from super().learn(task)
+
+    def sums(self, images: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """Return how many images and pictures there are, and the sum of all labels."""
+        count = weights.sum() * labels[0].numel()
+        return {"count": count, "labels": (labels.view(len(labels), -1).sum(1) * weights).sum()}
+
+
+def test_a_sweep_may_see_kept_pictures_beside_the_images(
+    tiny_backbone: Callable[..., Backbone], tiny_stream: Callable[..., Stream], context: Callable[..., Context]
+) -> None:
+    method = Sweeping(tiny_backbone(), ErSettings(epochs=1), 0)
+    stream, run = tiny_stream(), context(eval_batch_size=7)
+    learn_task(run, method, stream.tasks[0])
+    assert (float(method.found["count"]), float(method.found["labels"])) == (24, 12)
+    learn_task(run, method, stream.tasks[1])
+    assert float(method.found["count"]) == 48
+    # Kept pictures count behind the task's two classes.
+    assert 12 + 24 * 2 <= float(method.found["labels"]) <= 12 + 24 * 3

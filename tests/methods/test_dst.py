@@ -11,7 +11,8 @@ from clare.backbones.vit import Backbone
 from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.learn import learn_task
-from clare.methods.dst import DstSettings, DynamicSparse, densest, dropped_share, moved
+from clare.methods.dst import DstSettings, DynamicSparse, densest, dropped_share, erk, moved
+from clare.tuners.adapter import AdapterSettings
 
 
 def test_shares_by_hand() -> None:
@@ -32,6 +33,14 @@ def test_a_first_mask_by_hand() -> None:
     assert densest(0.01, draw).int().tolist() == [0, 1, 0, 0]
 
 
+def test_shares_of_layers_by_hand() -> None:
+    # Raw shares of 12 / 32 and 6 / 8, times 10 / 9.
+    assert erk(0.5, [(4, 8), (2, 4)]) == pytest.approx([0.416667, 0.833333], abs=1e-6)
+    # 0.75 of 40 numbers: the smaller matrix would have 5/3 · 6 of its 8, is full, and leaves 22 for the other's 32.
+    assert erk(0.75, [(4, 8), (2, 4)]) == pytest.approx([22 / 32, 1])
+    assert erk(1, [(4, 8), (2, 4), (3, 3)]) == pytest.approx([1, 1, 1])
+
+
 def test_a_move_by_hand() -> None:
     weights = torch.tensor([0.5, 0, -0.3, 0.1, 0, -0.05, 0.2, 0])
     slopes = torch.tensor([0, 0.4, 0, 0.9, -0.8, 0.1, 0, 0.2]).abs()
@@ -43,7 +52,8 @@ def test_a_move_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tunes", "outside", "grow"), [("adapter", "zero", "gradient"), ("backbone", "start", "random")]
+    ("tunes", "outside", "grow"),
+    [("adapter", "zero", "gradient"), ("adapter", "start", "momentum"), ("backbone", "start", "untried")],
 )
 def test_networks_are_as_dense_as_was_asked_and_stay(
     tiny_backbone: Callable[..., Backbone],
@@ -85,3 +95,38 @@ def test_slopes_are_gradients_in_all_numbers(
     losses = F.cross_entropy(method.head.block_logits(method.features_at(images[:3], values)), labels[:3])
     torch.testing.assert_close(found, 3 * torch.autograd.grad(losses, values)[0], rtol=1e-3, atol=1e-6)
     assert found[~method.mask].any()
+
+
+def test_the_smaller_matrices_are_denser_under_erk(tiny_backbone: Callable[..., Backbone]) -> None:
+    settings = DstSettings(density=0.3, distribution="erk", adapter=AdapterSettings(bottleneck=4))
+    method = DynamicSparse(tiny_backbone(), settings, 0)
+    shapes = list(method.tuner.shapes.values())
+    parts = torch.split(method.first_mask(torch.Generator().manual_seed(0)), method.layer_sizes)
+    shares = erk(0.3, [shape for shape in shapes if len(shape) == 2])
+    found = [part for part, is_matrix in zip(parts, method.is_matrix, strict=True) if is_matrix]
+    assert [int(part.sum()) for part in found] == [
+        round(share * len(part)) for share, part in zip(shares, found, strict=True)
+    ]
+
+
+def test_what_was_never_tried_grows_first(
+    tiny_backbone: Callable[..., Backbone],
+    tiny_stream: Callable[..., Stream],
+    context: Callable[..., Context],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    masks = []
+
+    def noted(share: float, sizes: torch.Tensor, mask: torch.Tensor, growth: torch.Tensor) -> torch.Tensor:
+        masks.append((mask, moved(share, sizes, mask, growth)))
+        return masks[-1][1]
+
+    monkeypatch.setattr("clare.methods.dst.moved", noted)
+    recipe = {"epochs": 3, "rounds": 3, "drop": 0.4, "least_drop": 0.4, "density": 0.3, "grow": "untried"}
+    method = DynamicSparse(tiny_backbone(), DstSettings(**recipe), 0)  # type: ignore[arg-type]
+    learn_task(context(), method, tiny_stream().tasks[0])
+    num_matrices = len(masks) // 2
+    for first, second in zip(masks[:num_matrices], masks[num_matrices:], strict=True):
+        tried = first[0] | first[1]
+        # Some 0.3 + 0.12 of all were tried by then, and 0.12 are to grow.
+        assert not (second[1] & ~second[0] & tried).any()

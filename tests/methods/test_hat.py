@@ -11,7 +11,7 @@ from clare.data.stream import Stream
 from clare.engine.context import Context
 from clare.engine.learn import learn_task
 from clare.errors import BackboneError
-from clare.methods.hat import Hat, HatSettings, annealed, gates_at, hidden_units, taken
+from clare.methods.hat import Hat, HatSettings, annealed, gates_at, taken, units_of
 
 EMBEDDING = torch.tensor([0.5, -0.2, 0.1, -1.0])
 
@@ -46,26 +46,49 @@ def test_the_cost_by_hand() -> None:
     assert float(taken(gates, torch.ones(4))) == 0
 
 
+SHAPES: dict[str, tuple[int, ...]] = {"0.down": (2, 3), "0.down_bias": (2,), "0.up": (3, 2), "0.up_bias": (3,)}
+
+
 def test_units_by_hand() -> None:
-    shapes = {"0.down": (2, 3), "0.down_bias": (2,), "0.up": (3, 2), "0.up_bias": (3,), "1.down": (2, 1)}
-    num_units, units, reads = hidden_units(shapes)
-    assert num_units == 4
-    assert units.tolist() == [0, 0, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 4, 4, 4, 2, 3]
-    assert reads.nonzero().flatten().tolist() == [8, 9, 10, 11, 12, 13]
+    found = units_of({**SHAPES, "1.down": (2, 1)}, has_outputs=False)
+    assert found.num_units == 4
+    assert found.units.tolist() == [0, 0, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 4, 4, 4, 2, 3]
+    assert found.outputs.tolist() == [4] * 19
+    assert found.reads.nonzero().flatten().tolist() == [8, 9, 10, 11, 12, 13]
     for wrong in ({"attn.qkv.weight": (6, 2)}, {"0.mlp.fc1.weight": (4, 2), "0.mlp.fc2.weight": (2, 2)}):
         with pytest.raises(BackboneError, match=r"set `method\.tunes` to adapter"):
-            hidden_units(wrong)
+            units_of(wrong, has_outputs=False)
 
 
-@pytest.mark.parametrize("tunes", ["adapter", "backbone"])
+def test_outputs_by_hand() -> None:
+    found = units_of({**SHAPES, "1.down": (2, 1)}, has_outputs=True)
+    assert found.num_units == 7
+    assert found.units.tolist() == [0, 0, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 7, 7, 7, 5, 6]
+    assert found.outputs.tolist() == [7] * 8 + [2, 2, 3, 3, 4, 4, 2, 3, 4, 7, 7]
+
+
+def test_what_stays_free_between_hidden_and_output_gates_by_hand() -> None:
+    # Four hidden units that earlier tasks use by (1, 0, 0.5, 0), two outputs by (1, 0.25), and inputs always.
+    found = units_of({"0.down": (4, 1), "0.down_bias": (4,), "0.up": (2, 4), "0.up_bias": (2,)}, has_outputs=True)
+    used = torch.tensor([1, 0, 0.5, 0, 1, 0.25, 1])
+    free = 1 - torch.minimum(used[found.units], used[found.outputs])
+    down, biases, up, shifts = torch.split(free, [4, 4, 8, 2])
+    assert down.tolist() == biases.tolist() == [0, 1, 0.5, 1]
+    assert up.view(2, 4).tolist() == [[0, 1, 0.5, 1], [0.75, 1, 0.75, 1]]
+    assert shifts.tolist() == [0, 0.75]
+
+
+@pytest.mark.parametrize(("tunes", "gates"), [("adapter", "hidden"), ("adapter", "all"), ("backbone", "all")])
 def test_no_task_changes_the_network_of_another(
     tiny_backbone: Callable[..., Backbone],
     tiny_stream: Callable[..., Stream],
     context: Callable[..., Context],
     tunes: Any,
+    gates: Any,
 ) -> None:
     stream, run = tiny_stream(), context()
-    method = Hat(tiny_backbone(), HatSettings(epochs=2, batch_size=8, learning_rate=0.005, tunes=tunes), 0)
+    settings = HatSettings(epochs=2, batch_size=8, learning_rate=0.005, tunes=tunes, gates=gates)
+    method = Hat(tiny_backbone(), settings, 0)
     networks = []
     for task in stream.tasks:
         before = method.values.detach().clone()
@@ -82,3 +105,9 @@ def test_no_task_changes_the_network_of_another(
     is_open = method.masks[0][: shapes[name][1]]
     assert 0 < int(is_open.sum()) < len(is_open)
     assert not parts[name].view(shapes[name])[:, ~is_open].any()
+    if gates == "all":
+        start = shapes[name][1]
+        makes_output = method.masks[0][start : start + shapes[name][0]]
+        assert 0 < int(makes_output.sum()) < len(makes_output)
+        assert not parts[name].view(shapes[name])[~makes_output].any()
+        assert parts[name].view(shapes[name])[makes_output].any()

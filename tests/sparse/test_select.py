@@ -2,12 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clare.sparse.select import budget_of, select_random, select_top
+from clare.sparse.select import above_quantile, budget_of, select_random, select_top
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -144,3 +145,12 @@ def test_a_random_mask_depends_on_the_seed_and_is_uniform() -> None:
     # 0.3 expected, standard error 0.023: five of them.
     assert float((frequency - 0.3).abs().max()) < 0.115
     assert len({tuple(draw) for draw in draws.tolist()}) > 50
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.floats(0, 1))
+def test_what_is_above_a_quantile_is_above_numpys(sizes: list[int], share: float) -> None:
+    expected = np.array(sizes) > np.quantile(sizes, share, method="lower")
+    assert above_quantile(torch.tensor(sizes), share).tolist() == expected.tolist()
+    between = np.array(sizes) > np.quantile(sizes, share)
+    # Between two sizes lies none, so that only rounding tells the interpolated quantile from the lower one.
+    assert (expected == between).all() or abs(share * (len(sizes) - 1) % 1 - 0.5) > 0.499

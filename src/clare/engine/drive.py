@@ -59,10 +59,10 @@ class Driver:
                 return {}
             case Phase():
                 if done is None:
-                    self._train(step, place)
+                    done = self._train(step, place)
                 else:
                     load_parameters(step, done)
-                return {}
+                return {"remarks": done["remarks"][:, :-1].to(ranks.device)} if step.remarks else {}
             case Pass() | Collect() | Take() | Solve():
                 if done is None:
                     self.context.listener.step(step.name, 1)
@@ -81,8 +81,8 @@ class Driver:
             "Notice of clare.steps"
         )
 
-    def _train(self, phase: Phase, place: Place) -> None:
-        """Run a phase from its last saved epoch."""
+    def _train(self, phase: Phase, place: Place) -> Result:
+        """Run a phase from its last saved epoch, and return what it left."""
         self.context.listener.step(phase.name, phase.epochs)
         run = PhaseRun(self.context, self.method, phase, self.images, place)
         start_epoch, saved = self.journal.epoch(place.step) or (0, None)
@@ -91,4 +91,6 @@ class Driver:
         started = time.perf_counter()
         losses = run.run(start_epoch, partial(self.journal.save_epoch, place.step))
         self.journal.phase_done(phase, losses, time.perf_counter() - started)
-        self.journal.finish(place.step, run.parameters())
+        left = run.left()
+        self.journal.finish(place.step, left)
+        return left

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from clare.errors import SettingsError
+from clare.sparse.select import above_quantile
 from clare.sparse.update import PROXIMAL, held, held_in_groups, penalty_gradient, write_masked
-from clare.steps import Adam, Group, Optimizer, Schedule, Sgd
+from clare.steps import Adam, Group, Optimizer, Schedule, Sgd, Steepest
 
 
 def scheduled_rate(base: float, schedule: Schedule, epoch: float, epochs: float) -> float:
@@ -25,7 +26,7 @@ def rate_at(optimizer: Optimizer, epoch: float, epochs: int, num_batches: int = 
     """Return the learning rate of a phase after so many epochs, or parts of them."""
     base = optimizer.learning_rate
     if isinstance(optimizer, Sgd):
-        least = optimizer.least_rate
+        least, epoch = optimizer.least_rate, optimizer.start + epoch
         rate = least + scheduled_rate(base - least, optimizer.schedule, epoch, optimizer.turn or epochs)
         return float(rate * 0.1 ** sum(epoch >= milestone for milestone in optimizer.milestones))
     # A task of few steps would be over before it had begun.
@@ -85,6 +86,12 @@ def clip_gradients(gradients: Sequence[Tensor], norm: float) -> list[Tensor]:
     return [gradient * factor for gradient in gradients]
 
 
+def steepest(gradient: Tensor, choice: Steepest) -> Tensor:
+    """Mark in each layer the share of numbers whose gradients are the largest."""
+    layers = torch.split(gradient.abs(), choice.sizes)
+    return torch.cat([above_quantile(layer, 1 - choice.share) for layer in layers])
+
+
 class MaskedOptimizer:
     """The optimiser of one phase; its state are tensors that stay in place, and the rate is one of them."""
 
@@ -99,6 +106,12 @@ class MaskedOptimizer:
             self.state["count"] = torch.zeros_like(self.rate)
             if any(group.penalty and group.penalty.form in PROXIMAL for group in groups):
                 raise SettingsError("Adam has no threshold for a proximal penalty; use l1-subgradient or SGD")
+
+        # Beside the numbers that move, how many steps were taken; numbers, as all that is rewound and compared.
+        for i, group in enumerate(groups):
+            if group.steepest is not None:
+                self.state[f"moves.{i}"] = torch.zeros_like(group.parameter.data)
+                self.state[f"steps.{i}"] = torch.zeros_like(self.rate)
 
     def reset(self) -> None:
         """Forget all steps taken so far."""
@@ -116,11 +129,21 @@ class MaskedOptimizer:
             self.state["count"] += 1
         for i, (group, gradient) in enumerate(zip(self.groups, gradients, strict=True)):
             rate = self.rate * group.rate_factor
+            if group.steepest is not None:
+                gradient = self._steep(i, group, group.steepest, gradient)
             if isinstance(self.settings, Sgd):
                 sgd_update(group, gradient, self.state[f"momentum.{i}"], rate, self.settings)
             else:
                 mean, square, count = self.state[f"mean.{i}"], self.state[f"square.{i}"], self.state["count"]
                 adam_update(group, gradient, mean, square, count, rate, self.settings)
+
+    def _steep(self, place: int, group: Group, choice: Steepest, gradient: Tensor) -> Tensor:
+        """Return a gradient where it is steepest, or was when that was last chosen, and zero elsewhere."""
+        moves, steps = self.state[f"moves.{place}"], self.state[f"steps.{place}"]
+        inside = gradient if group.mask is None else torch.where(group.mask, gradient, 0)
+        moves.copy_(torch.where(steps % choice.every == 0, steepest(inside, choice), moves))
+        steps += 1
+        return inside * moves
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Load a saved state."""

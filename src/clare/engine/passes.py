@@ -8,13 +8,13 @@ from torch import Tensor
 from clare.data.store import LabelledImages
 from clare.engine.context import Context
 from clare.engine.images import Drawn, ImageSource, drawn_batches
-from clare.engine.replay import stored
+from clare.engine.replay import ReplaySource, stored
 from clare.engine.train import Place
 from clare.errors import ModelError
 from clare.methods.base import Method
 from clare.methods.protocols import CachesFeatures, CachesQueries, GrowsFeatures, InfersTask
 from clare.seeds import derive_seed, generator_at
-from clare.steps import Collect, Pass, added_up
+from clare.steps import Collect, Pass, Source, added_up
 
 RowsOf = Callable[[Tensor, Tensor], Tensor]
 """(images, their positions) -> one row per image"""
@@ -28,10 +28,12 @@ def run_sweep(
     if isinstance(step, Collect) and step.pictures is not None:
         images = stored(step.pictures)
     source = ImageSource(context, images, step.view == "train")
-    source.begin_epoch(generator_at(context.seed, place.task, place.step, "source"))
+    replay = step.replay if isinstance(step, Pass) else None
+    drawn = source if replay is None else ReplaySource(context, images, replay)
+    drawn.begin_epoch(generator_at(context.seed, place.task, place.step, "source"))
     torch.manual_seed(derive_seed(context.seed, place.task, place.step, context.ranks.rank, "pass"))
     if isinstance(step, Pass):
-        return _sums(context, method, step, source)
+        return _sums(context, method, step, drawn)
     # A function of the method itself that looks at images is recorded like its features.
     is_own = step.of == "images" and getattr(step.function, "__self__", None) is method
 
@@ -46,7 +48,7 @@ def run_sweep(
     return {"values": sweep(context, method, source, rows_of), "labels": source.labels}
 
 
-def _sums(context: Context, method: Method, step: Pass, source: ImageSource) -> dict[str, Tensor]:
+def _sums(context: Context, method: Method, step: Pass, source: Source) -> dict[str, Tensor]:
     """Return the sums of a statistic over batches and ranks."""
 
     def parts() -> Iterator[dict[str, Tensor]]:
@@ -61,7 +63,7 @@ def _sums(context: Context, method: Method, step: Pass, source: ImageSource) -> 
     return sums
 
 
-def _batches(context: Context, method: Method, source: ImageSource) -> Iterator[Drawn]:
+def _batches(context: Context, method: Method, source: Source) -> Iterator[Drawn]:
     """Yield the batches of a sweep over a source, and tell the listener of each that is done."""
     size = context.programs.sweep_size(method, source.num_samples, context.settings.eval_batch_size)
     context.listener.epoch(0, -(-source.num_samples // size))

@@ -11,7 +11,7 @@ from clare.engine.ranks import Ranks
 from clare.engine.step import TrainStep
 from clare.methods.base import Method
 from clare.methods.protocols import GrowsFeatures, GrowsRoom
-from clare.steps import Phase
+from clare.steps import Phase, Sgd
 
 Mode = Literal["off", "graph", "fused"]
 
@@ -36,7 +36,9 @@ class Programs:
         """Return a step for this phase, ready to begin; images are worth recording, drawn features are not."""
         if phase.data is not None or not self.captures(method):
             return TrainStep(self.ranks, phase)
-        optimizer = replace(phase.optimizer, learning_rate=0.0)
+        # The rate lies in a tensor, whatever it comes from.
+        same = {"learning_rate": 0.0, **({"start": 0} if isinstance(phase.optimizer, Sgd) else {})}
+        optimizer = replace(phase.optimizer, **same)
         kind = ("train", phase.batch_size, optimizer, phase.clip_norm, _kind(phase))
         step = self._recorded(method).get(kind)
         if step is None:
@@ -82,6 +84,7 @@ def _kind(phase: Phase) -> Hashable:
             group.decay_towards is not None,
             group.rate_factor,
             group.pull and group.pull.share,
+            group.steepest,
         )
         for group in phase.groups
     )
@@ -89,4 +92,4 @@ def _kind(phase: Phase) -> Hashable:
     halves = agreement and (agreement.radius, agreement.num_classes, *map(id, agreement.parameters))
     beside = phase.replay and len(phase.replay.pools)
     correction = phase.correction and (phase.correction.name, len(phase.correction.losses))
-    return (phase.loss.__qualname__, groups, halves, beside, correction)
+    return (phase.loss.__qualname__, phase.remarks, groups, halves, beside, correction)

@@ -70,6 +70,7 @@ class TrainStep:
         self.optimizer = MaskedOptimizer(self.groups, phase.optimizer)
         self.clip_norm = phase.clip_norm
         self.correction = phase.correction
+        self.has_remarks, self.remarks = phase.remarks, torch.zeros(0)
         self.halves = Halves(phase.agreement, self.parameters) if phase.agreement else None
         self.total = torch.zeros((), device=self.parameters[0].device)
 
@@ -123,13 +124,23 @@ class TrainStep:
         with torch.enable_grad():
             with self.ranks.autocast():
                 beside = (weights,) if self.couples else ()
-                losses = self._checked(loss(inputs, labels, *beside), len(weights))
+                found = loss(inputs, labels, *beside)
+                if self.has_remarks and loss is self.loss:
+                    found = self._noted(*found)
+                losses = self._checked(found, len(weights))
             summed = (losses * weights).sum()
-            found = torch.autograd.grad(summed * share, self.parameters, allow_unused=True)
-            gradients = [self._used(place, gradient) for place, gradient in enumerate(found)]
+            slopes = torch.autograd.grad(summed * share, self.parameters, allow_unused=True)
+            gradients = [self._used(place, gradient) for place, gradient in enumerate(slopes)]
         for gradient in gradients:
             self.ranks.sum_(gradient)
         return gradients, summed.detach()
+
+    def _noted(self, losses: Tensor, remarks: Tensor) -> Tensor:
+        """Return losses, and leave the remarks on their samples where the next step finds the same room."""
+        if self.remarks.shape != remarks.shape:
+            self.remarks = torch.zeros(remarks.shape, device=remarks.device)
+        self.remarks.copy_(remarks.detach())
+        return losses
 
     def _checked(self, losses: object, num_samples: int) -> Tensor:
         """Return losses, or say how they are not one number for each sample that hangs on what is trained."""

@@ -32,6 +32,7 @@ class PhaseRun:
 
     def __init__(self, context: Context, method: Method, phase: Phase, images: LabelledImages, place: Place) -> None:
         self.context, self.method, self.phase, self.place = context, method, phase, place
+        images = images if phase.places is None else images.select(phase.places)
         self.source: Source = phase.data or (
             ReplaySource(context, images, phase.replay)
             if phase.replay
@@ -39,6 +40,9 @@ class PhaseRun:
         )
         self.step = context.programs.train_step(method, phase)
         self.losses = torch.zeros(phase.epochs)
+        # The last of a row is for padding.
+        size = 1 + self.source.num_samples if phase.remarks else 0
+        self.remarks = torch.zeros(phase.epochs, size, device=context.ranks.device)
 
     def run(self, start_epoch: int, save_epoch: SaveEpoch) -> list[float]:
         """Train from an epoch to the end and return the mean loss of every epoch."""
@@ -78,12 +82,19 @@ class PhaseRun:
             if phase.position is not None:
                 # In place, so that a recorded step sees it.
                 phase.position.fill_(index / max(num_batches - 1, 1))
+            if phase.progress is not None:
+                phase.progress.fill_((epoch * num_batches + index) / max(phase.epochs * num_batches - 1, 1))
             self.step.draw(halving)
             self.step(inputs, labels, batch.weights.to(inputs.device), batch.num_samples)
+            if phase.remarks:
+                self.remarks[epoch, torch.where(batch.weights > 0, batch.positions, -1)] = self.step.remarks
             context.listener.batch()
         for average in phase.averages:
             average.into.lerp_(average.parameter.data, 1 - average.keep)
         ranks.sum_(self.step.total)
+        if phase.remarks:
+            self.remarks[epoch, -1] = 0
+            ranks.sum_(self.remarks[epoch])
         self.losses[epoch] = float(self.step.total) / len(order)
         self._check_finite(epoch)
         context.listener.trained(phase.name, epoch, float(self.losses[epoch]), rate)
@@ -103,18 +114,22 @@ class PhaseRun:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the trained parameters, the optimiser's state and the losses so far."""
-        return {**self.parameters(), **self.step.optimizer.state, "losses": self.losses}
+        return {**self.left(), **self.step.optimizer.state, "losses": self.losses}
 
-    def parameters(self) -> dict[str, Tensor]:
-        """Return the trained parameters by their place among the groups, and the averages of some."""
+    def left(self) -> dict[str, Tensor]:
+        """Return the trained parameters by their place among the groups, the averages of some, and the remarks."""
         averages = {f"average.{i}": average.into for i, average in enumerate(self.phase.averages)}
-        return {**averages, **{f"parameter.{i}": group.parameter.data for i, group in enumerate(self.phase.groups)}}
+        remarks = {"remarks": self.remarks} if self.phase.remarks else {}
+        parameters = {f"parameter.{i}": group.parameter.data for i, group in enumerate(self.phase.groups)}
+        return {**averages, **parameters, **remarks}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Go back to the end of an epoch."""
         load_parameters(self.phase, tensors)
         self.step.optimizer.restore(tensors)
         self.losses.copy_(tensors["losses"])
+        if self.phase.remarks:
+            self.remarks.copy_(tensors["remarks"])
 
 
 def load_parameters(phase: Phase, tensors: dict[str, Tensor]) -> None:

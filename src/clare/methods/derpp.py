@@ -56,13 +56,16 @@ class DarkExperienceReplay(ReplayMethod, Growing):
     def replay_loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return each image's cross-entropy, and what its two pictures add to it."""
         logits = self.logits(images.flatten(0, 1)).view(*labels.shape, -1)
-        size = len(self.head.block)
         own = F.cross_entropy(logits[:, 0], labels[:, 0], reduction="none")
-        classes = size + self.memory.labels[labels[:, 2]]
-        again = F.cross_entropy(logits[:, 2], classes, reduction="none")
-        stored = self.outputs[labels[:, 1]]
-        changed = change(logits[:, 1, size : size + stored.shape[1]], stored)
-        return own + self.settings.alpha * changed + self.settings.beta * again
+        return own + self.dark_loss(logits[:, 1:], labels[:, 1:])
+
+    def dark_loss(self, logits: Tensor, places: Tensor) -> Tensor:
+        """Return what two kept pictures pay: the first for logits that changed, the second as one of its class."""
+        size = len(self.head.block)
+        stored = self.outputs[places[:, 0]]
+        changed = change(logits[:, 0, size : size + stored.shape[1]], stored)
+        again = F.cross_entropy(logits[:, 1], size + self.memory.labels[places[:, 1]], reduction="none")
+        return self.settings.alpha * changed + self.settings.beta * again
 
     def remember(self, task: TaskInfo) -> Generator[Step, Result, Tensor]:
         """Choose which pictures are kept, and note the logits of the new ones as the task's training left them."""

@@ -4,6 +4,7 @@ Yildirim and others: "Continual Learning with Dynamic Sparse Training" (CPAL 202
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -16,16 +17,26 @@ from clare.methods._shared.masked import MaskedMethod, MaskedSettings
 from clare.methods.base import register
 from clare.steps import Choosing, Group, Pass, TaskInfo
 
+MOMENTUM = 0.9
+"""What of the mean gradient stays from round to round, as from step to step in Adam."""
+
 
 class DstSettings(MaskedSettings):
     """How dense a network is, and how its mask is moved."""
 
     defaults: ClassVar[Any] = {"optimize": "adam", "weight_decay": 0.0, "learning_rate": 1e-3}
-    density: float = Field(0.2, gt=0, le=1, description="Share of each layer that a task's network has.")
+    density: float = Field(0.2, gt=0, le=1, description="Share of all matrices that a task's network has.")
+    distribution: Literal["uniform", "erk"] = Field(
+        "uniform", description="The same share of each matrix, or (ERK) one as its rows and columns to its numbers."
+    )
     rounds: int = Field(4, ge=1, le=1000, description="Parts of the epochs; between them masks are moved.")
     drop: float = Field(0.5, ge=0, le=1, description="Share of a mask that is dropped first; it falls along a cosine.")
     least_drop: float = Field(0.005, ge=0, le=1, description="Share towards which it falls.")
-    grow: Literal["gradient", "random"] = Field("gradient", description="What grows: steepest numbers, or any.")
+    grow: Literal["gradient", "momentum", "random", "untried"] = Field(
+        "gradient",
+        description="What grows: numbers that are steepest now, or were over all rounds so far; any; or any that the "
+        "task's mask never had.",
+    )
 
 
 @register
@@ -45,21 +56,37 @@ class DynamicSparse(MaskedMethod):
     def find_mask(self, task: TaskInfo) -> Choosing:
         """Train the free numbers in a random mask, and move the mask between the rounds."""
         settings, free, generator = self.settings, self.free, task.generator("mask")
-        draw = torch.rand(len(free), generator=generator).to(self.values)
-        self.mask.copy_(self.per_layer(partial(densest, settings.density), draw))
+        self.mask.copy_(self.first_mask(generator))
+        tried, mean = self.mask.clone(), torch.zeros_like(self.values)
         rounds = min(settings.rounds, settings.epochs)
         for index in range(rounds):
             groups = [Group(self.values, mask=free & self.mask, decay_towards=self.outside), *self.head.groups()]
             yield self.phase(f"round {index + 1}", (settings.epochs + index) // rounds, groups)
             if index + 1 < rounds:
                 growth = torch.rand(len(free), generator=generator).to(self.values)
-                if settings.grow == "gradient":
-                    growth = (yield Pass("growth", self.slopes, of="images"))["slopes"].abs()
+                if settings.grow == "untried":
+                    growth = growth + ~tried
+                elif settings.grow != "random":
+                    slopes = (yield Pass("growth", self.slopes, of="images"))["slopes"]
+                    mean = MOMENTUM * mean + (1 - MOMENTUM) * slopes if settings.grow == "momentum" else slopes
+                    growth = mean.abs()
                 share = dropped_share(settings.drop, settings.least_drop, index / (rounds - 1))
                 sizes = (self.values - self.outside).abs()
                 self.mask.copy_(self.per_layer(partial(moved, share), sizes, self.mask, growth))
+                tried |= self.mask
                 self.values.copy_(torch.where(free & ~self.mask, self.outside, self.values))
         return self.mask.clone()
+
+    def first_mask(self, generator: torch.Generator) -> Tensor:
+        """Draw a mask in which each matrix has its share; all else is marked."""
+        shapes = [
+            shape for shape, is_matrix in zip(self.tuner.shapes.values(), self.is_matrix, strict=True) if is_matrix
+        ]
+        density = self.settings.density
+        shares = iter(erk(density, shapes) if self.settings.distribution == "erk" else [density] * len(shapes))
+        draws = torch.split(torch.rand(len(self.mask), generator=generator).to(self.values), self.layer_sizes)
+        every = [next(shares) if is_matrix else 1.0 for is_matrix in self.is_matrix]
+        return torch.cat([densest(share, draw) for share, draw in zip(every, draws, strict=True)])
 
     def running(self) -> Tensor:
         """Return the numbers inside the mask, and what stands in for those outside."""
@@ -77,6 +104,19 @@ def densest(density: float, draw_N: Tensor) -> Tensor:
     """Mark the share of a layer that drew the largest numbers."""
     chosen = draw_N.topk(max(1, round(density * len(draw_N)))).indices
     return torch.zeros_like(draw_N, dtype=torch.bool).scatter(0, chosen, True)
+
+
+def erk(density: float, shapes: Sequence[tuple[int, ...]]) -> list[float]:
+    """Return the share of each matrix: in proportion to (rows + columns) / (rows · columns), and none above one."""
+    rest, num_left = set(range(len(shapes))), density * sum(map(math.prod, shapes))
+    while rest:
+        factor = num_left / sum(sum(shapes[place]) for place in rest)
+        full = {place for place in rest if factor * sum(shapes[place]) > math.prod(shapes[place])}
+        if not full:
+            break
+        # What they cannot hold falls to the others.
+        rest, num_left = rest - full, num_left - sum(math.prod(shapes[place]) for place in full)
+    return [factor * sum(shape) / math.prod(shape) if place in rest else 1.0 for place, shape in enumerate(shapes)]
 
 
 def dropped_share(first: float, least: float, position: float) -> float:

@@ -3,11 +3,9 @@
 Kang and others: "Forget-free Continual Learning with Winning Subnetworks" (ICML 2022). Shapes: N numbers of a layer.
 """
 
-import math
 from functools import partial
 from typing import Any, ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -36,18 +34,8 @@ class WinningSubnetworks(MaskedMethod):
 
     def __init__(self, backbone: Backbone, settings: WsnSettings, seed: int) -> None:
         super().__init__(backbone, settings, seed, settings.outside)
-        if settings.tunes == "adapter":
-            # A score learns nothing of a number that is zero, as up-projections are at first.
-            values = self.drawn(generator_at(seed, "values")).to(self.values)
-            self.values.data = torch.where(self.values == 0, values, self.values)
-            self.outside.copy_(self.values if settings.outside == "start" else self.outside)
+        self.draw_zeros(settings)
         self.scores = nn.Parameter(self.drawn(generator_at(seed, "scores")), requires_grad=False)
-
-    def drawn(self, generator: torch.Generator) -> Tensor:
-        """Draw matrices Kaiming-uniform with a = sqrt(5), beside zeros for all else."""
-        shapes = self.tuner.shapes.values()
-        draws = [(2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(shape[-1]) for shape in shapes]
-        return torch.cat([is_matrix * draw.flatten() for is_matrix, draw in zip(self.is_matrix, draws, strict=True)])
 
     def find_mask(self, task: TaskInfo) -> Choosing:
         """Train scores, free numbers and rows together, and keep what scores highest in the end."""

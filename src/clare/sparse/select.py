@@ -1,5 +1,7 @@
 """Choose coordinates under a budget; masks are booleans over all N coordinates."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,11 @@ def select_top(scores: Tensor, candidates: Tensor, budget: int, unmoved: bool = 
         return torch.zeros_like(candidates)
     threshold = scores[moved].topk(budget, sorted=True).values[-1]
     return moved & (scores >= threshold)
+
+
+def above_quantile(sizes: Tensor, share: float) -> Tensor:
+    """Mark what is larger than the quantile below which this share lies, whether between two sizes or on one."""
+    return sizes > sizes.kthvalue(1 + math.floor(share * (len(sizes) - 1))).values
 
 
 def select_random(candidates: Tensor, budget: int, generator: torch.Generator) -> Tensor:

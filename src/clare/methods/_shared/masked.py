@@ -5,7 +5,6 @@ Shapes: T tasks, N tuned numbers, U units that a mask has bits for, B images, K 
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -21,6 +20,7 @@ from clare.methods._shared.routes import RULES, ByBareMeans, ByDistance, Route
 from clare.methods._shared.tuned import FlatMethod, TunedSettings
 from clare.methods.base import bare_features
 from clare.methods.protocols import Diagnoses, GrowsFeatures, HasStructure, InfersTask, IsToldTask, PassesSeveralTimes
+from clare.seeds import generator_at
 from clare.settings import Acts, Settings
 from clare.steps import Adam, Choosing, Collect, Group, Learning, Optimizer, Phase, TaskInfo, answered
 
@@ -208,8 +208,6 @@ class MaskedMethod(NetworksMethod, Diagnoses):
         self, backbone: Backbone, settings: NetworksSettings, seed: int, outside: Literal["start", "zero"] = "zero"
     ) -> None:
         super().__init__(backbone, settings, seed)
-        self.layer_sizes = [math.prod(shape) for shape in self.tuner.shapes.values()]
-        self.is_matrix = [len(shape) == 2 and "bias" not in name for name, shape in self.tuner.shapes.items()]
         starts = outside == "start"
         begin = self.values.detach().clone() if starts else self.values.new_zeros(())
         # Weights of a backbone can be read off it again.
@@ -228,20 +226,24 @@ class MaskedMethod(NetworksMethod, Diagnoses):
     @property
     def free(self) -> Tensor:
         """Mark the numbers that no task's network has, shape (N,)."""
-        return self.spread(~self.masks.any(0))
+        return ~self.spread(self.masks.any(0))
 
     def spread(self, mask_U: Tensor) -> Tensor:
         """Return which numbers a mask holds, shape (N,): every unit is one, unless a method says otherwise."""
         return mask_U
 
-    def per_layer(self, rule: Callable[..., Tensor], *flat_N: Tensor) -> Tensor:
-        """Return what a rule marks in each matrix by the matrix's part of flat tensors; all else is marked."""
-        parts = zip(*(torch.split(each, self.layer_sizes) for each in flat_N), strict=True)
-        found = [
-            rule(*part) if is_matrix else torch.ones_like(part[0], dtype=torch.bool)
-            for part, is_matrix in zip(parts, self.is_matrix, strict=True)
-        ]
-        return torch.cat(found)
+    def draw_zeros(self, settings: MaskedSettings) -> None:
+        """Draw what is zero at first of an adapter's matrices, of which no mask would learn anything."""
+        if settings.tunes == "adapter":
+            values = self.drawn(generator_at(self.seed, "values")).to(self.values)
+            self.values.data = torch.where(self.values == 0, values, self.values)
+            self.outside.copy_(self.values if settings.outside == "start" else self.outside)
+
+    def drawn(self, generator: torch.Generator) -> Tensor:
+        """Draw matrices Kaiming-uniform with a = sqrt(5), beside zeros for all else."""
+        shapes = self.tuner.shapes.values()
+        draws = [(2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(shape[-1]) for shape in shapes]
+        return torch.cat([is_matrix * draw.flatten() for is_matrix, draw in zip(self.is_matrix, draws, strict=True)])
 
     @property
     def num_networks(self) -> int:

@@ -194,19 +194,27 @@ class ReplayMethod(TunedMethod, ContrastMethod, KeepsPictures):
         """Train with the kept pictures, choose which to keep of this task's, then finish the rows."""
         self.head.open_block(len(task.classes), task.generator("rows"))
         self.contrast.take(self.head)
-        yield self.train_phase()
+        yield from self.train_task(task)
         self.contrast.give_back(self.head)
         yield from self.remember(task)
         yield from self.head.finish(len(task.classes))
 
+    def train_task(self, task: TaskInfo) -> Learning:
+        """Train a task in one phase."""
+        yield self.train_phase()
+
     def train_phase(self) -> Phase:
         """Return the phase that trains a task, beside kept pictures once there are any."""
-        pictures, classes = self.kept
-        if not len(classes):
+        replay = self.replay()
+        if replay is None:
             return self.phase("train", self.settings.epochs, self.groups())
-        replay = Replay(pictures, self.replay_labels(), self.pools(torch.arange(len(classes))))
         more = {"loss": self.replay_loss, "replay": replay, "correction": self.correction(len(replay.pools))}
         return self.phase("train", self.settings.epochs, self.groups(), **more)
+
+    def replay(self) -> Replay | None:
+        """Return what comes beside a task's images: nothing as long as no pictures are kept."""
+        pictures, classes = self.kept
+        return Replay(pictures, self.replay_labels(), self.pools(torch.arange(len(classes)))) if len(classes) else None
 
     @abstractmethod
     def pools(self, every: Tensor) -> tuple[Tensor, ...]:

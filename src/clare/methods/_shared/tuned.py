@@ -1,7 +1,10 @@
 """What the methods have in common that train the shared adapter or, where a setting says so, the whole backbone."""
 
+import math
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -45,6 +48,17 @@ class FlatMethod(RecipeMethod):
             self.tuner = FlatAdapter(backbone.vit, settings.adapter, generator_at(seed, "adapter"), keeps_initial=False)
         else:
             self.tuner = BackboneWeights(backbone.vit)
+        self.layer_sizes = [math.prod(shape) for shape in self.tuner.shapes.values()]
+        self.is_matrix = [len(shape) == 2 and "bias" not in name for name, shape in self.tuner.shapes.items()]
+
+    def per_layer(self, rule: Callable[..., Tensor], *flat_N: Tensor) -> Tensor:
+        """Return what a rule marks in each matrix by the matrix's part of flat tensors; all else is marked."""
+        parts = zip(*(torch.split(each, self.layer_sizes) for each in flat_N), strict=True)
+        found = [
+            rule(*part) if is_matrix else torch.ones_like(part[0], dtype=torch.bool)
+            for part, is_matrix in zip(parts, self.is_matrix, strict=True)
+        ]
+        return torch.cat(found)
 
     @property
     def values(self) -> nn.Parameter:
