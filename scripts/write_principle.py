@@ -102,6 +102,17 @@ def penalties_table(name: str) -> str:
     return table(head, rows)
 
 
+def open_table(name: str) -> str:
+    """Return what the text leaves open beside the default, as means over seeds."""
+    found = read(name)["found"]
+    rows = []
+    for variant in found["variants"]:
+        accuracies = [run["accuracy"] for run in found["runs"] if run["variant"] == variant]
+        beside = found["beside"].get(variant)
+        rows.append([variant, f"{sum(accuracies) / len(accuracies):.1f}", points(beside) if beside else ""])
+    return table(["", "accuracy, %", f"minus {next(iter(found['variants']))}"], rows)
+
+
 def trust_table(name: str) -> str:
     """Return what a bad task costs the others."""
     result = read(name)["found"]
@@ -143,6 +154,8 @@ PAGES: dict[str, dict[str, tuple[str, Callable[[str], str]]]] = {
     "method.md": {
         "penalties": ("clare_penalties", penalties_table),
         "penalties long": ("clare_penalties_long", penalties_table),
+        "open": ("clare_open", open_table),
+        "open rows": ("clare_open_rows", open_table),
     },
 }
 """Each mark's result and what makes its table."""

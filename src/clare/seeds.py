@@ -11,8 +11,8 @@ NUM_SEEDS = 2**32
 
 def check_seed(seed: int) -> None:
     """Refuse a seed that a preset could not have."""
-    if not 0 <= seed < NUM_SEEDS:
-        raise SettingsError(f"the seed is {seed}; choose one from 0 to {NUM_SEEDS - 1}")
+    if not (isinstance(seed, int) and 0 <= seed < NUM_SEEDS):
+        raise SettingsError(f"the seed is {seed!r}; choose one from 0 to {NUM_SEEDS - 1}")
 
 
 def derive_seed(seed: int, *place: int | str) -> int:

@@ -1,7 +1,9 @@
 """Odd names, failures in the middle, old folders, and the ways in from Python."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from own_worlds import answers, content, drawings, new_model, odds, taught_model, tiny_weights, write_pictures
@@ -22,6 +24,26 @@ def test_odd_names_are_names(tmp_path: Path) -> None:
     assert tuple(info.name for info in load(model.path, device="cpu").classes) == names
     model.rename("猫", "cat 猫")
     assert model.evaluate(drawings(*names[:2], seed=3)).num_images == 20
+
+
+def test_careless_arguments_end_in_a_sentence(tmp_path: Path) -> None:
+    model = taught_model(tmp_path)
+    before, given = content(model.path), {"backbone": tiny_weights(tmp_path), "device": "cpu"}
+    wrong: dict[str, Callable[[], Any]] = {
+        r"there is no mode 'updat' \(did you mean 'update'\?\); known: learn, quick, update": lambda: model.learn(
+            drawings("tram"), mode=cast(Any, "updat")
+        ),
+        r"there is no file 'nofile\.png'; check its name": lambda: model.predict(["nofile.png"]),
+        "a NoneType holds no pictures; give paths, images, an array or a folder": lambda: model.predict(None),
+        "settings came as 'epochs=5'; give a dict": lambda: Classifier(
+            settings=cast(Any, "epochs=5"), **given
+        ).reader(),
+        "the seed is 'x'; choose one from 0 to": lambda: Classifier(seed=cast(Any, "x"), **given).reader(),
+    }
+    for words, call in wrong.items():
+        with pytest.raises(ClareError, match=words):
+            call()
+    assert content(model.path) == before
 
 
 def test_a_failure_in_the_middle_leaves_the_model_as_it_was(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, get_args
 
 from clare.classifier import lesson
 from clare.classifier.answers import Answers
@@ -106,6 +106,9 @@ class Classifier(Answers):
         `pictures` is a folder of class folders, a dict of pictures by class, or a data set. A fifth of each class is
         held back to measure and calibrate on.
         """
+        if mode not in get_args(Mode):
+            known = ", ".join(get_args(Mode))
+            raise SettingsError(f"there is no mode '{mode}'{nearest(mode, get_args(Mode))}; known: {known}")
         given = pictures if isinstance(pictures, Pictures) else self.reader().to_teach(pictures)
         return self._lesson(given, mode, listener, wait)
 

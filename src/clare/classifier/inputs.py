@@ -57,8 +57,10 @@ def pictures(given: Any) -> Iterator[ImageLike]:
         yield from (row[column] for row in given)
     elif is_dataset(given):
         yield from (item[0] if isinstance(item, tuple) else item for item in _items(given))
-    else:
+    elif isinstance(given, Iterable):
         yield from given
+    else:
+        raise DataError(f"a {type(given).__name__} holds no pictures; give paths, images, an array or a folder")
 
 
 def is_dataset(given: Any) -> bool:

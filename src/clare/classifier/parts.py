@@ -16,7 +16,7 @@ from clare.data.transforms import Transforms, TransformSettings
 from clare.engine.context import Context, Silence
 from clare.engine.ranks import Ranks
 from clare.engine.settings import EngineSettings
-from clare.errors import ModelError
+from clare.errors import ModelError, SettingsError
 from clare.methods import METHODS
 from clare.methods.base import HeadOnlySettings, Method, prepare
 from clare.methods.protocols import KeepsPictures, is_told_task
@@ -74,6 +74,8 @@ def new_parts(
             "run it over a stream with `clare train`, or choose another method"
         )
     frozen = frozen_backbone(backbone)
+    if not isinstance(settings, Mapping | HeadOnlySettings | None):
+        raise SettingsError(f"settings came as {settings!r}; give a dict, such as {{'epochs': 5}}")
     if not isinstance(settings, HeadOnlySettings):
         settings = default_settings(frozen, METHODS.name_of(kind), settings or {})
     method = kind(frozen, settings, seed)

@@ -43,6 +43,8 @@ def decode_image(source: Path | bytes, channels: int, name: str = "") -> Pixels:
         image = _opened(source.read_bytes() if isinstance(source, Path) else source)
         image.load()
         return to_pixels(image, channels)
+    except FileNotFoundError:
+        raise DataError(f"there is no file '{shown}'; check its name, or pass --skip-bad-images") from None
     except Exception as error:  # decoders fail on damaged bytes with almost every kind of exception
         raise DataError(
             f"'{shown}' cannot be read as an image ({_reason(error)}); replace or remove it, or pass --skip-bad-images"
