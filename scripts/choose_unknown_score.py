@@ -44,7 +44,8 @@ FAR = (
 MIDDLES, CONTRASTS = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95), (0.0, 0.25, 0.5, 0.75)
 FEW, HELD_SHARE, NUM_FOLDS, RIDGE = 10, 5, 5, 1.0
 WIDTHS = {"drawings": 192, "cub200": 384, "cifar100": 384}
-BEFORE = "relative distance, 0.95 of the middle (before)"
+BEFORE, CHOSEN = "relative distance, 0.95 of the middle (before)", "0.85 of the middle, contrast 0.5"
+FOUND = "area_under_curve_and_false_alarms"
 
 
 @dataclass(frozen=True)
@@ -117,24 +118,24 @@ def several(of: Drawn, space: Space, width: int) -> Iterator[tuple[str, Tensor, 
     pairs = []
     for fold in range(NUM_FOLDS):
         without = order[fold::NUM_FOLDS]
-        pairs.append((table(scores(space, of.held, without)), torch.isin(of.held_labels, without)))
+        pairs.append((beside(scores(space, of.held, without)), torch.isin(of.held_labels, without)))
     line = fit_line(torch.cat([one for one, _ in pairs]), torch.cat([other for _, other in pairs]), RIDGE)
     yield "combination fitted to classes left out in turn", *(applied(line, space, p) for p in (of.asked, of.strange))
 
 
-def table(found: dict[str, Tensor]) -> Tensor:
+def beside(found: dict[str, Tensor]) -> Tensor:
     """Return scores side by side."""
     return torch.stack(list(found.values()), 1)
 
 
 def applied(line: tuple[Tensor, float], space: Space, features: Tensor) -> Tensor:
     """Return the combination of all simple scores."""
-    return table(scores(space, features)) @ line[0] + line[1]
+    return beside(scores(space, features)) @ line[0] + line[1]
 
 
 def ceilings(of: Drawn, space: Space) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Yield what could be reached by somebody who has pictures of these strangers, or of others of their sort."""
-    seen = [table(scores(space, part)) for part in (of.held, of.strange_lessons)]
+    seen = [beside(scores(space, part)) for part in (of.held, of.strange_lessons)]
     is_stranger = torch.cat([torch.zeros(len(seen[0])), torch.ones(len(seen[1]))]).bool()
     line = fit_line(torch.cat(seen), is_stranger, 0.01)
     yield "all scores, combined for these strangers", *(applied(line, space, p) for p in (of.asked, of.strange))
@@ -175,6 +176,31 @@ def measure(files: dict[str, Features], case: tuple[str, int, Any, int], seed: i
     return {key: (area_under_curve(one, two.contiguous()), false_alarms(one, two)) for key, one, two in found}
 
 
+def table(facts: dict[str, Any]) -> str:
+    """Return areas under the curve and false alarms on the main pairs as a table in Markdown, both in percent."""
+    pairs = [each for each in facts["pairs"] if "these strangers taught as classes" in each[FOUND]]
+    titles = [f"{pair['known'].split(' of ')[0]}; {pair['strangers']}" for pair in pairs]
+    lines = ["| score | " + " | ".join(titles) + " |", "| --- |" + " --- |" * len(pairs)]
+    for name in pairs[0][FOUND]:
+        if ", contrast" not in name or name == CHOSEN:
+            cells = [f"{100 * area:.1f}, {100 * alarms:.0f}" for area, alarms in (pair[FOUND][name] for pair in pairs)]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def gains(facts: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
+    """Return each weighting's mean and least gain in area on near strangers, and its least area on far ones."""
+    near, far = (
+        [pair[FOUND] for pair in facts["pairs"] if pair["strangers"].endswith("other classes") is is_near]
+        for is_near in (True, False)
+    )
+    found = {}
+    for name in (key for key in far[0] if ", contrast" in key):
+        more = [100 * (each[name][0] - each[BEFORE][0]) for each in near]
+        found[name] = (sum(more) / len(more), min(more), 100 * min(each[name][0] for each in far))
+    return found
+
+
 def main(arguments: Sequence[str]) -> None:
     """Write results/unknown_choice.json."""
     torch.set_num_threads(1)
@@ -185,7 +211,7 @@ def main(arguments: Sequence[str]) -> None:
         mean = {key: torch.tensor([each[key] for each in draws]).mean(0).tolist() for key in draws[0]}
         strangers = f"{case[2]} other classes" if isinstance(case[2], int) else case[2]
         pairs.append({"known": f"{case[0]}: {case[1]} classes of {case[3]}", "strangers": strangers})
-        pairs[-1] |= {"num_draws": len(draws), "area_under_curve_and_false_alarms": mean}
+        pairs[-1] |= {"num_draws": len(draws), FOUND: mean}
         print(pairs[-1]["known"], strangers, [round(100 * value, 1) for value in mean[BEFORE]], flush=True)
     facts = {
         "what": "scores of strangers and ceilings of them, means over draws of classes that are kept for choosing; "
@@ -200,6 +226,9 @@ def main(arguments: Sequence[str]) -> None:
         "pairs": pairs,
     }
     write_json(RESULTS, facts)
+    print(table(facts))
+    for name, (mean_gain, least_gain, far) in sorted(gains(facts).items(), key=lambda each: each[1]):
+        print(f"{name}: {mean_gain:+.2f} on average, {least_gain:+.2f} at least, far {far:.1f} at least")
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def measure(files: dict[str, Any], case: tuple[str, int, int, int, str, int, int
 def table(facts: dict[str, Any]) -> str:
     """Return the areas under the curve and the false alarms as a table in Markdown, both in percent."""
     pairs = facts["pairs"]
-    titles = [f"{pair['known']}; {pair['strangers']}" for pair in pairs]
+    titles = [f"{pair['known'].split(' of ')[0]}; {pair['strangers']}" for pair in pairs]
     lines = ["| score | " + " | ".join(titles) + " |", "| --- |" + " --- |" * len(pairs)]
     for name in pairs[0]["scores"]:
         found = [pair["scores"][name] for pair in pairs]
