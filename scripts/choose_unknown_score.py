@@ -3,8 +3,8 @@
 python scripts/default_features.py ...                                  first, for the features
 python scripts/choose_unknown_score.py DRAWINGS CUB CIFAR DRAWN_CIFAR   writes results/unknown_choice.json
 
-Known classes and strangers are drawn anew several times from the first half of each set's classes;
-`measure_scores.py` reports on the other half.
+Known classes and strangers are drawn anew several times from the first half of each set's classes; what was chosen is
+then asked about the other half, as `measure_scores.py` does on one draw with what a model keeps.
 """
 
 import platform
@@ -63,10 +63,10 @@ class Drawn:
     strange_labels: Tensor
 
 
-def draw(found: Features, half: int, known: int, strange: int, each: int, seed: int) -> Drawn:
-    """Draw classes of the first half."""
+def draw(found: Features, first: int, half: int, known: int, strange: int, each: int, seed: int) -> Drawn:
+    """Draw classes of a half, which begins with this one."""
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(half, generator=generator).tolist()
+    order = (first + torch.randperm(half, generator=generator)).tolist()
     parts: dict[str, list[Tensor]] = {name: [] for name in Drawn.__annotations__}
     for place, label in enumerate(order[: known + strange]):
         own = (found.train_labels == label).nonzero().squeeze(1)
@@ -163,17 +163,30 @@ def ceilings(of: Drawn, space: Space) -> Iterator[tuple[str, Tensor, Tensor]]:
 
 
 @torch.no_grad()
-def measure(files: dict[str, Features], case: tuple[str, int, Any, int], seed: int) -> dict[str, tuple[float, float]]:
+def measure(
+    files: dict[str, Features], case: tuple[str, int, Any, int], seed: int, is_test: bool
+) -> dict[str, tuple[float, float]]:
     """Return area under the curve and false alarms of every score on one draw."""
     name, known, other, each = case
-    of = draw(files[name], HALF[name], known, other if isinstance(other, int) else 1, each, seed)
+    first = HALF[name] if is_test else 0
+    of = draw(files[name], first, HALF[name], known, other if isinstance(other, int) else 1, each, seed)
     strange = of.strange if isinstance(other, int) else files[other].test
     space = Space(of.learnt, of.labels)
     pairs = [{**scores(space, part), **grid(space, part)} for part in (of.asked, strange)]
-    found = [(key, pairs[0][key], pairs[1][key]) for key in pairs[0]]
-    if case in MAIN:
+    found = [(key, pairs[0][key], pairs[1][key]) for key in ((BEFORE, CHOSEN) if is_test else pairs[0])]
+    if case in MAIN and not is_test:
         found += [*several(of, space, WIDTHS[name]), *ceilings(of, space)]
     return {key: (area_under_curve(one, two.contiguous()), false_alarms(one, two)) for key, one, two in found}
+
+
+def drawn(files: dict[str, Features], case: tuple[str, int, Any, int], is_test: bool) -> dict[str, Any]:
+    """Return the means over several draws of one case."""
+    draws = [measure(files, case, seed, is_test) for seed in range(6 if case[1] < FEW else 3)]
+    mean = {key: torch.tensor([each[key] for each in draws]).mean(0).tolist() for key in draws[0]}
+    strangers = f"{case[2]} other classes" if isinstance(case[2], int) else case[2]
+    print(case, is_test, [round(100 * mean[key][0], 1) for key in (BEFORE, CHOSEN)], flush=True)
+    known = f"{case[0]}: {case[1]} classes of {case[3]}"
+    return {"known": known, "strangers": strangers, "num_draws": len(draws), FOUND: mean}
 
 
 def table(facts: dict[str, Any]) -> str:
@@ -188,10 +201,10 @@ def table(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def gains(facts: dict[str, Any]) -> dict[str, tuple[float, float, float]]:
+def gains(pairs: list[dict[str, Any]]) -> dict[str, tuple[float, float, float]]:
     """Return each weighting's mean and least gain in area on near strangers, and its least area on far ones."""
     near, far = (
-        [pair[FOUND] for pair in facts["pairs"] if pair["strangers"].endswith("other classes") is is_near]
+        [pair[FOUND] for pair in pairs if pair["strangers"].endswith("other classes") is is_near]
         for is_near in (True, False)
     )
     found = {}
@@ -205,14 +218,7 @@ def main(arguments: Sequence[str]) -> None:
     """Write results/unknown_choice.json."""
     torch.set_num_threads(1)
     files = {name: load(Path(path)) for name, path in zip(SETS, arguments, strict=True)}
-    pairs = []
-    for case in (*NEAR, *FAR):
-        draws = [measure(files, case, seed) for seed in range(6 if case[1] < FEW else 3)]
-        mean = {key: torch.tensor([each[key] for each in draws]).mean(0).tolist() for key in draws[0]}
-        strangers = f"{case[2]} other classes" if isinstance(case[2], int) else case[2]
-        pairs.append({"known": f"{case[0]}: {case[1]} classes of {case[3]}", "strangers": strangers})
-        pairs[-1] |= {"num_draws": len(draws), FOUND: mean}
-        print(pairs[-1]["known"], strangers, [round(100 * value, 1) for value in mean[BEFORE]], flush=True)
+    pairs, tests = ([drawn(files, case, is_test) for case in (*NEAR, *FAR)] for is_test in (False, True))
     facts = {
         "what": "scores of strangers and ceilings of them, means over draws of classes that are kept for choosing; "
         "false alarms at 95 % of the strangers",
@@ -224,11 +230,13 @@ def main(arguments: Sequence[str]) -> None:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "pairs": pairs,
+        "pairs_of_the_other_half": tests,
     }
     write_json(RESULTS, facts)
     print(table(facts))
-    for name, (mean_gain, least_gain, far) in sorted(gains(facts).items(), key=lambda each: each[1]):
-        print(f"{name}: {mean_gain:+.2f} on average, {least_gain:+.2f} at least, far {far:.1f} at least")
+    for found in (pairs, tests):
+        for name, (mean_gain, least_gain, far) in sorted(gains(found).items(), key=lambda each: each[1]):
+            print(f"{name}: {mean_gain:+.2f} on average, {least_gain:+.2f} at least, far {far:.1f} at least")
 
 
 if __name__ == "__main__":

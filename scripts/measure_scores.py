@@ -116,7 +116,7 @@ def measure(files: dict[str, Any], case: tuple[str, int, int, int, str, int, int
         )
     return {
         "known": f"{name}: {number} classes of {each} pictures",
-        "strangers": f"{other}: {count} classes",
+        "strangers": f"{other}: {count} classes" if count > 1 else other,
         "num_known": len(asked),
         "num_unknown": len(strange),
         "num_held_back": len(held),

@@ -2,7 +2,7 @@
 
 import torch
 
-from clare.heads.precision import CONTRAST, RELATIVE, Precision, Strangers
+from clare.heads.precision import SHARES, Precision, Strangers
 
 SIZE, NUM_CLASSES = 6, 3
 
@@ -21,19 +21,19 @@ def test_distances_are_those_to_the_nearest_class_to_the_middle_of_all_and_to_al
     apart = asked[:, None] - means
     to_classes = torch.einsum("bkd,de,bke->bk", apart, torch.linalg.inv(within), apart)
 
-    def expected(squares: torch.Tensor) -> torch.Tensor:
-        return RELATIVE * to_middle - squares.amin(1) + CONTRAST * (squares.mean(1) - squares.amin(1))
-
-    torch.testing.assert_close(strangers.familiarity(asked), expected(to_classes))
-    others = torch.tensor([[1, 2], [0, 2], [0, 1], [1, 2]])
-    left_out = torch.tensor([0, 1, 2, 0])
-    torch.testing.assert_close(strangers.familiarity(asked, left_out), expected(to_classes.gather(1, others)))
+    others, left_out = torch.tensor([[1, 2], [0, 2], [0, 1], [1, 2]]), torch.tensor([0, 1, 2, 0])
+    for by, (of_middle, of_contrast) in SHARES.items():
+        for squares, without in ((to_classes, None), (to_classes.gather(1, others), left_out)):
+            nearest = squares.amin(1)
+            expected = of_middle * to_middle - nearest + of_contrast * (squares.mean(1) - nearest)
+            torch.testing.assert_close(strangers.familiarity(asked, without, by), expected)
 
 
 def test_without_its_only_class_a_sample_goes_with_nothing() -> None:
     strangers = Strangers(torch.ones(1, SIZE), torch.ones(1), Precision.of_matrix(torch.eye(SIZE)))
     assert strangers.familiarity(torch.zeros(1, SIZE)).isfinite().all()
-    assert strangers.familiarity(torch.zeros(1, SIZE), torch.tensor([0])).tolist() == [-torch.inf]
+    for by in SHARES:
+        assert strangers.familiarity(torch.zeros(1, SIZE), torch.tensor([0]), by).tolist() == [-torch.inf]
 
 
 def test_far_samples_are_less_familiar_than_those_of_a_class() -> None:

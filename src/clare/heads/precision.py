@@ -6,8 +6,9 @@ Shapes: B samples, K classes, D features, N rows, M columns.
 import torch
 from torch import Tensor
 
-RELATIVE, CONTRAST = 0.85, 0.5
-"""How much the distance to the middle of all samples counts, and how much nearer the nearest class is than others are."""
+SHARES = {"contrast": (0.85, 0.5), "distance": (0.95, 0.0)}
+"""How much the distance to the middle of all samples counts, and how much nearer the nearest class is than others are;
+`distance` is what folders were calibrated with before."""
 
 
 class Precision:
@@ -71,7 +72,7 @@ class Strangers:
         identity = torch.eye(len(means), dtype=torch.float64, device=means.device)
         self.cholesky = torch.linalg.cholesky(identity + self.roots[:, None] * between * self.roots)
 
-    def familiarity(self, features_BD: Tensor, left_out_B: Tensor | None = None) -> Tensor:
+    def familiarity(self, features_BD: Tensor, left_out_B: Tensor | None = None, by: str = "contrast") -> Tensor:
         """Return how well samples go with the nearest class, of all or of all but one; larger is better known."""
         features = features_BD.double() - self.centre
         own, products = self.precision.squares(features), features @ self.solved
@@ -82,4 +83,5 @@ class Strangers:
             squares.scatter_(1, left_out_B[:, None], torch.inf)
         inner: Tensor = torch.linalg.solve_triangular(self.cholesky, (products * self.roots).T, upper=False)
         nearest, to_middle = squares.amin(1), own - inner.square().sum(0)
-        return RELATIVE * to_middle - nearest + CONTRAST * (total / max(number, 1) - nearest)
+        of_middle, of_contrast = SHARES[by]
+        return of_middle * to_middle + of_contrast * total / max(number, 1) - (1 + of_contrast) * nearest
