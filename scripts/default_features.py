@@ -2,6 +2,7 @@
 
 python scripts/default_features.py FOLDER --backbone FILE --out FILE.safetensors    a folder with train/ and test/
 python scripts/default_features.py --drawings --out FILE.safetensors                the embedded drawings
+python scripts/default_features.py --noise [--backbone FILE] --out FILE.safetensors  pixels drawn alike from 0 to 255
 
 Where several views are averaged, the features of the whole picture alone are kept too. `--bfloat16` computes in
 bfloat16, which some processors do three times faster.
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from measure_lessons import drawings, tree
 from safetensors import safe_open
@@ -29,7 +31,7 @@ from clare.engine.images import ImageSource
 from clare.engine.passes import sweep
 from clare.methods import METHODS
 
-BATCH = 250
+BATCH, NOISE_SIDE, NUM_NOISE = 250, 112, 300
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,13 @@ def save(out: Path, pictures: Mapping[str, Mapping[str, Any]], backbone: str | N
     save_file(tensors, out, facts)
 
 
+def noise() -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """Return one class of a picture to learn from and many to ask about, of pixels that mean nothing."""
+    random = np.random.RandomState(0)
+    pictures = [random.randint(0, 256, (NOISE_SIDE, NOISE_SIDE, 3), np.uint8) for _ in range(NUM_NOISE)]
+    return {"noise": pictures[:1]}, {"noise": pictures}
+
+
 def load(path: Path, views: str = "") -> Features:
     """Read features that were kept, of all views or, with `_whole`, of the whole pictures."""
     with safe_open(path, "pt") as file:
@@ -102,6 +111,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description="Keep the features of pictures as the default model reads them.")
     parser.add_argument("pictures", type=Path, nargs="?")
     parser.add_argument("--drawings", action="store_true")
+    parser.add_argument("--noise", action="store_true")
     parser.add_argument("--backbone")
     parser.add_argument("--classes", type=int, help="So many classes, evenly spread by name; all when left out.")
     parser.add_argument("--train", type=int, default=75, help="Training pictures of a class at the most.")
@@ -109,16 +119,16 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
-    if given.drawings == (given.pictures is not None):
-        parser.error("give either --drawings or a folder")
-    train, test = drawings() if given.drawings else tree(given.pictures)
+    if given.drawings + given.noise + (given.pictures is not None) != 1:
+        parser.error("give one of --drawings, --noise and a folder")
+    name = "drawings" if given.drawings else "noise" if given.noise else given.pictures.name
+    train, test = drawings() if given.drawings else noise() if given.noise else tree(given.pictures)
     step = len(train) // (given.classes or len(train))
     chosen = list(train)[::step][: given.classes]
     parts = {
         part: {name: pictures[name][:most] for name in chosen}
         for part, pictures, most in (("train", train, given.train), ("test", test, given.test))
     }
-    name = "drawings" if given.drawings else given.pictures.name
     save(given.out, parts, given.backbone, name, "bf16" if given.bfloat16 else "fp32")
 
 

@@ -64,8 +64,9 @@ def measure(found: Features, data: str, each: int, num_lessons: int) -> dict[str
     }
 
 
-def table(lines: Sequence[dict[str, Any]]) -> str:
+def table(facts: dict[str, Any]) -> str:
     """Return right answers, seconds and megabytes as a table in Markdown."""
+    lines: list[dict[str, Any]] = facts["lines"]
     rows = ["| pictures | what is chosen | 2 lessons | 10 lessons | 50 lessons |", "| --- |" + " --- |" * 4]
     for data in FIRST:
         for each in SIZES:
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str]) -> None:
     facts = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"lines": [], "features": []}
     lines: list[dict[str, Any]] = facts["lines"]
     if list(arguments) == ["--table"]:
-        print(table(lines))
+        print(table(facts))
         return
     torch.set_num_threads(1)
     keys = ("data", "pictures_a_class", "num_lessons", "choice")
@@ -125,7 +126,7 @@ def main(arguments: Sequence[str]) -> None:
                     lines.append({**measure(found, data, each, num_lessons), "choice": choice})
                     print(lines[-1], flush=True)
                     keep(lines, features, [Path(name).name for name in arguments])
-    print(table(lines))
+    print(table(facts))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Compare scores of showing none of the known classes, on kept features of near and of far strangers.
 
 python scripts/default_features.py ...                      first, for the features
-python scripts/measure_scores.py DRAWINGS CUB DRAWN_CIFAR CIFAR     writes results/unknown_pairs.json
+python scripts/measure_scores.py DRAWINGS CUB CIFAR DRAWN_CIFAR DRAWN_NOISE NOISE     writes results/unknown_pairs.json
 """
 
 import platform
@@ -39,16 +39,23 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "unknown_pairs.json"
 HELD_SHARE = 5
 RATES, COVERAGES = (0.05, 0.1), (0.8, 0.9, 0.95)
+SETS = ("drawings", "cub200", "cifar100", "drawn cifar100", "drawn noise", "noise")
+"""Features in the order of the files; of the drawn ones, as the backbone for drawings sees the pictures."""
 CASES: tuple[tuple[str, int, int, int, str, int, int], ...] = (
     ("drawings", 100, 10, 40, "drawings", 130, 70),
     ("drawings", 100, 30, 40, "drawings", 130, 70),
     ("cub200", 50, 25, 30, "cub200", 75, 25),
-    ("drawings", 100, 30, 40, "cifar100", 0, 25),
-    ("cub200", 50, 25, 30, "cifar100", 0, 25),
+    ("cifar100", 50, 25, 30, "cifar100", 75, 25),
+    ("drawings", 100, 30, 40, "drawn cifar100", 0, 25),
+    ("cub200", 50, 25, 30, "cifar100", 50, 25),
+    ("cifar100", 50, 25, 30, "cub200", 50, 25),
+    ("drawings", 100, 30, 40, "drawn noise", 0, 1),
+    ("cub200", 50, 25, 30, "noise", 0, 1),
+    ("cifar100", 50, 25, 30, "noise", 0, 1),
 )
 """Known: features, first class, classes, pictures of each; strangers: features, first class, classes.
 
-The score was chosen on drawings 0 to 99 and on the first 50 species.
+The score was chosen on drawings 0 to 99 and on the first 50 classes of the other sets (`choose_unknown_score.py`).
 """
 
 
@@ -66,10 +73,11 @@ def all_scores(head: DiscriminantHead, features: Tensor, kept: Tensor, scale: fl
     ratio = float(logits.amax(1).abs().mean() / residual(apart, span).clamp(min=0).sqrt().mean())
     return {
         "largest softmax": max_softmax(logits, scale),
-        "largest logit (before)": max_logit(logits),
+        "largest logit": max_logit(logits),
         "energy": energy(logits, scale),
         "Mahalanobis": mahalanobis(squares),
         "relative Mahalanobis": relative_mahalanobis(squares, to_middle),
+        "relative Mahalanobis, 0.95 (default before)": relative_mahalanobis(squares, to_middle, 0.95),
         "third nearest kept picture": nearest_kept(apart, head.seen(kept).double() - strangers.centre, 3),
         "residual of the class means": residual(apart, span),
         "ViM": vim(apart, logits, span, ratio),
@@ -88,7 +96,7 @@ def measure(files: dict[str, Any], case: tuple[str, int, int, int, str, int, int
         is_held[own[: len(own) // HELD_SHARE]] = True
     head = taught(HEADS["gaussian (default)"], features[~is_held], labels[~is_held], 1)
     held, held_labels = features[is_held], labels[is_held]
-    strange = files[name if other == name else f"{other} as {name}"]
+    strange = files[other]
     strange = strange.test[(strange.test_labels >= start) & (strange.test_labels < start + count)]
     logits = head.logits(held).double()
     scale = fit_scale(logits, held_labels)
@@ -108,7 +116,7 @@ def measure(files: dict[str, Any], case: tuple[str, int, int, int, str, int, int
         )
     return {
         "known": f"{name}: {number} classes of {each} pictures",
-        "strangers": f"{other}: {count} classes",
+        "strangers": f"{other}: {count} classes" if count > 1 else other,
         "num_known": len(asked),
         "num_unknown": len(strange),
         "num_held_back": len(held),
@@ -128,7 +136,7 @@ def measure(files: dict[str, Any], case: tuple[str, int, int, int, str, int, int
 def table(facts: dict[str, Any]) -> str:
     """Return the areas under the curve and the false alarms as a table in Markdown, both in percent."""
     pairs = facts["pairs"]
-    titles = [f"{pair['known']}; {pair['strangers']}" for pair in pairs]
+    titles = [f"{pair['known'].split(' of ')[0]}; {pair['strangers']}" for pair in pairs]
     lines = ["| score | " + " | ".join(titles) + " |", "| --- |" + " --- |" * len(pairs)]
     for name in pairs[0]["scores"]:
         found = [pair["scores"][name] for pair in pairs]
@@ -139,17 +147,15 @@ def table(facts: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Write results/unknown_pairs.json."""
-    drawings, birds, *far = (load(Path(name)) for name in arguments)
-    files = {"drawings": drawings, "cub200": birds}
-    files |= {f"cifar100 as {name}": found for name, found in zip(files, far, strict=False)}
-    cases = [case for case in CASES if case[4] == case[0] or f"{case[4]} as {case[0]}" in files]
+    files = {name: load(Path(path)) for name, path in zip(SETS, arguments, strict=True)}
     pairs = []
-    for case in cases:
+    for case in CASES:
         pairs.append(measure(files, case))
         print(pairs[-1], flush=True)
     facts = {
         "what": "scores of test pictures of taught classes and of strangers; false alarms at 95 % of these",
         "command": "python scripts/measure_scores.py " + " ".join(Path(name).name for name in arguments),
+        "features": [dict(found.facts) for found in files.values()],
         "seed": 0,
         "commit": commit(),
         "device": "CPU, one thread",

@@ -12,7 +12,7 @@ from clare.classifier.measure import Counts, kept_counts
 from clare.classifier.memory import Memory
 from clare.classifier.parts import Parts
 from clare.classifier.pictures import Pictures, as_images
-from clare.classifier.teaching import DISTANCE, LOGIT
+from clare.classifier.teaching import CONTRAST, LOGIT
 from clare.classifier.unknown import calibrate, scores
 from clare.engine.context import Listener
 from clare.methods.base import Method
@@ -75,7 +75,7 @@ def calibrated(parts: Parts, memory: Memory) -> dict[str, Any] | None:
     method, held, labels = parts.method, memory.held, memory.labels
     logits = teaching.logits_of(parts.context, method, held)
     curves = {}
-    for by in (LOGIT, DISTANCE) if teaching.tells_distances(method) else (LOGIT,):
+    for by in (LOGIT, CONTRAST) if teaching.tells_distances(method) else (LOGIT,):
         found = [teaching.familiarity_of(method, held, logits, by, left_out) for left_out in (None, labels)]
         curves[by] = calibrate(*found)
     curve = curves[by]

@@ -32,8 +32,8 @@ NUM_MEASURED = {"cpu": 8, "cuda": 32}
 """Pictures by which time is measured: few where each takes long."""
 NUM_ASKED = 1000
 """Pictures whose distances are computed at a time."""
-DISTANCE, LOGIT = "distance", "logit"
-"""What the score of showing none of the classes goes by."""
+CONTRAST, LOGIT = "contrast", "logit"
+"""What the score of showing none of the classes goes by; folders from before go by distances without the contrast."""
 TRAINING_FACTOR = 3.0
 """A training step costs about three forward passes: one forward, one back through activations, and the update."""
 
@@ -71,12 +71,13 @@ def tells_distances(method: Method) -> bool:
 @torch.no_grad()
 def familiarity_of(method: Method, features: Tensor, logits: Tensor, by: str, left_out: Tensor | None = None) -> Tensor:
     """Return how well pictures go with any known class, or any but one: by distances or by the largest logit."""
-    if by == DISTANCE and isinstance(method.head, DiscriminantHead) and len(features):
+    if by != LOGIT and isinstance(method.head, DiscriminantHead) and len(features):
         head, device = method.head, method.head.means.device
         parts = torch.split(features, NUM_ASKED)
         outs = [None] * len(parts) if left_out is None else torch.split(left_out.to(device), NUM_ASKED)
         pairs = zip(parts, outs, strict=True)
-        return torch.cat([head.strangers().familiarity(head.seen(part.to(device)), out).cpu() for part, out in pairs])
+        strangers = head.strangers()
+        return torch.cat([strangers.familiarity(head.seen(part.to(device)), out, by).cpu() for part, out in pairs])
     if left_out is not None:
         logits = logits.scatter(1, left_out[:, None], -torch.inf)
     return logits.amax(1) if len(logits) else logits.new_zeros(0)

@@ -6,8 +6,9 @@ Shapes: B samples, K classes, D features, N rows, M columns.
 import torch
 from torch import Tensor
 
-RELATIVE = 0.95
-"""Share of the distance to the middle of all classes that is taken off the distance to the nearest class."""
+SHARES = {"contrast": (0.85, 0.5), "distance": (0.95, 0.0)}
+"""How much the distance to the middle of all samples counts, and how much nearer the nearest class is than others are;
+`distance` is what folders were calibrated with before."""
 
 
 class Precision:
@@ -54,7 +55,8 @@ class Strangers:
 
     Lee and others, "A Simple Unified Framework for Detecting Out-of-Distribution Samples" (2018), take the distance to
     the nearest class in the metric of the common covariance; Ren and others, "A Simple Fix to Mahalanobis Distance"
-    (2021), what is left of it beside the distance to the middle of all classes.
+    (2021), what is left of it beside the distance to the middle of all classes. Among classes that resemble each other
+    a stranger is about as far from all of them, so the mean distance to the classes counts as well.
     """
 
     def __init__(self, means_KD: Tensor, counts_K: Tensor, precision: Precision) -> None:
@@ -70,12 +72,16 @@ class Strangers:
         identity = torch.eye(len(means), dtype=torch.float64, device=means.device)
         self.cholesky = torch.linalg.cholesky(identity + self.roots[:, None] * between * self.roots)
 
-    def familiarity(self, features_BD: Tensor, left_out_B: Tensor | None = None) -> Tensor:
+    def familiarity(self, features_BD: Tensor, left_out_B: Tensor | None = None, by: str = "contrast") -> Tensor:
         """Return how well samples go with the nearest class, of all or of all but one; larger is better known."""
         features = features_BD.double() - self.centre
         own, products = self.precision.squares(features), features @ self.solved
         squares = own[:, None] - 2 * products + self.lengths
+        total, number = squares.sum(1), squares.shape[1]
         if left_out_B is not None:
-            squares[torch.arange(len(squares), device=squares.device), left_out_B] = torch.inf
+            total, number = total - squares.gather(1, left_out_B[:, None]).squeeze(1), number - 1
+            squares.scatter_(1, left_out_B[:, None], torch.inf)
         inner: Tensor = torch.linalg.solve_triangular(self.cholesky, (products * self.roots).T, upper=False)
-        return RELATIVE * (own - inner.square().sum(0)) - squares.amin(1)
+        nearest, to_middle = squares.amin(1), own - inner.square().sum(0)
+        of_middle, of_contrast = SHARES[by]
+        return of_middle * to_middle + of_contrast * total / max(number, 1) - (1 + of_contrast) * nearest
