@@ -1,10 +1,11 @@
 """One classifier in PyTorch, as it serves, and in ONNX Runtime from the exported file, on the same cores in one run.
 
-Usage: python benchmarks/runtimes.py [--model NAME] [--image-size N] [--batches 1,8,32] [--threads 1] [--rounds 9]
-                                     [--out results/FILE.json]
-Without --model: the embedded drawing ViT. Others have random weights: speed does not depend on them. Both sides get the
-same tensor and give logits and probabilities. They take turns, and the median of their rounds counts: seconds on the
-clock and of the processor, which do not run while other programs have the core.
+Usage: python benchmarks/runtimes.py [--model NAME] [--weights FILE] [--image-size N] [--batches 1,8,32] [--threads 1]
+                                     [--rounds 9] [--out results/FILE.json]
+Without --model: the embedded drawing ViT. Without --weights they are random: speed does not depend on them. All get the
+same tensor and give logits and probabilities: PyTorch in fp32, PyTorch with `engine.precision=bf16`, ONNX Runtime in
+fp32. They take turns, and the median of their rounds counts: seconds on the clock and of the processor, which do not
+run while other programs have the core.
 """
 
 import argparse
@@ -38,6 +39,7 @@ from clare.methods.base import METHODS, prepare
 from clare.model.records import ClassInfo
 
 NUM_CLASSES = 20
+COLUMNS = ("PyTorch", "PyTorch bf16", "ONNX Runtime", "ratio")
 CPU = torch.device("cpu")
 
 
@@ -67,7 +69,7 @@ def noise(num_images: int, channels: int, size: int) -> Pixels:
 
 
 def contenders(source: Source, inputs: torch.Tensor, num_threads: int) -> dict[str, Callable[[], Any]]:
-    """Return what answers a batch, by runtime."""
+    """Return what answers a batch, by runtime and precision."""
     runtime: Any = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads, options.inter_op_num_threads = 3, num_threads, 1
@@ -81,15 +83,21 @@ def contenders(source: Source, inputs: torch.Tensor, num_threads: int) -> dict[s
         logits: torch.Tensor = source.method((inputs - mean) / std)
         return (source.scale * logits).softmax(1)
 
+    half = Ranks(EngineSettings(device="cpu", precision="bf16"))
+
+    def ours_in_bf16() -> torch.Tensor:
+        with half.autocast():
+            return ours()
+
     def theirs() -> torch.Tensor:
         return torch.from_numpy(session.run(list(OUTPUTS), {INPUT: inputs.numpy()})[1])
 
     assert torch.allclose(ours(), theirs(), atol=1e-3)
-    return {"pytorch": ours, "onnxruntime": theirs}
+    return {"pytorch": ours, "pytorch_bf16": ours_in_bf16, "onnxruntime": theirs}
 
 
 def measure(source: Source, batch_size: int, num_threads: int, num_rounds: int, least_seconds: float) -> dict[str, Any]:
-    """Let both runtimes take turns; return milliseconds for an image, and how much faster ONNX Runtime is."""
+    """Let the runtimes take turns; return milliseconds for an image, and how many times PyTorch's speed."""
     size, channels = source.backbone.image_size, source.backbone.channels
     inputs = torch.from_numpy(noise(batch_size, channels, size)).float() / 255
     runtimes = contenders(source, inputs, num_threads)
@@ -103,6 +111,7 @@ def measure(source: Source, batch_size: int, num_threads: int, num_rounds: int, 
         seconds = {name: median(taken[place] for taken in rounds[1:]) / batch_size for name, rounds in times.items()}
         found[f"{clock}_ms"] = {name: round(1e3 * value, 3) for name, value in seconds.items()}
         found[f"{clock}_ratio"] = round(seconds["pytorch"] / seconds["onnxruntime"], 3)
+        found[f"{clock}_bf16_ratio"] = round(seconds["pytorch"] / seconds["pytorch_bf16"], 3)
     return found
 
 
@@ -115,10 +124,16 @@ def _seconds_for_one(answer: Callable[[], Any], least_seconds: float) -> tuple[f
     return (time.perf_counter() - started) / num, (time.process_time() - processor) / num
 
 
+def bf16_instructions() -> list[str]:
+    """Return what this processor has to multiply in bf16 with, as far as the system tells."""
+    told = Path("/proc/cpuinfo")
+    return sorted({"avx512_bf16", "amx_bf16"} & set(told.read_text().split())) if told.exists() else []
+
+
 def make_table(result: dict[str, Any]) -> Table:
     """Return a line for each batch size."""
     table = Table(title=f"{result['model']} at {result['image_size']}: ms an image, on {result['device']}")
-    for name in ("batch", "PyTorch", "ONNX Runtime", "ratio", "PyTorch cpu", "ONNX Runtime cpu", "ratio cpu"):
+    for name in ("batch", *(f"{name}{clock}" for clock in ("", " cpu") for name in COLUMNS)):
         table.add_column(name, justify="right")
     for row in result["rows"]:
         cells = [(*row[f"{clock}_ms"].values(), row[f"{clock}_ratio"]) for clock in ("wall", "processor")]
@@ -130,6 +145,7 @@ def main() -> None:
     """Measure, print, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=EMBEDDED)
+    parser.add_argument("--weights", default="random")
     parser.add_argument("--image-size", type=int)
     parser.add_argument("--batches", default="1,8,32")
     parser.add_argument("--threads", type=int, default=1)
@@ -138,13 +154,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    settings = BackboneSettings(name=given.model, weights="random", image_size=given.image_size)
+    settings = BackboneSettings(name=given.model, weights=given.weights, image_size=given.image_size)
     source = make_source(settings)
     batches = [int(part) for part in given.batches.split(",")]
     result = {
         "model": given.model,
+        "weights": Path(given.weights).name,
         "image_size": source.backbone.image_size,
         "device": device_name(CPU),
+        "bf16_instructions": bf16_instructions(),
         "commit": source_commit(),
         "rounds": given.rounds,
         "rows": [measure(source, size, given.threads, given.rounds, given.least_seconds) for size in batches],

@@ -84,20 +84,23 @@ def whole_tasks_table() -> str:
     return "\n".join(lines)
 
 
-def runtimes_table() -> str:
-    """Return how long PyTorch and ONNX Runtime take for an image."""
-    result = read("runtimes_cpu")
+def runtimes_table(name: str) -> str:
+    """Return how long PyTorch in both precisions and ONNX Runtime take for an image."""
+    result = read(name)
     versions = result["versions"]
+    instructions = " and ".join(result["bf16_instructions"]) or "no instructions for bf16"
     lines = [
-        f"On {result['device']}, torch {versions['torch'].split('+')[0]}, onnxruntime {versions['onnxruntime']}, "
+        f"{result['model']} at {result['image_size']} pixels, on {result['device']} ({instructions}), "
+        f"torch {versions['torch'].split('+')[0]}, onnxruntime {versions['onnxruntime']}, "
         f"commit {result['commit'][:7]}; milliseconds of the processor for an image:",
         "",
-        "| batch | PyTorch | ONNX Runtime | PyTorch by ONNX Runtime |",
-        "| --- | --- | --- | --- |",
+        "| batch | PyTorch fp32 | PyTorch bf16 | ONNX Runtime fp32 | fp32 by bf16 | PyTorch fp32 by ONNX Runtime |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in result["rows"]:
-        ours, theirs = (row["processor_ms"][name] for name in ("pytorch", "onnxruntime"))
-        lines.append(f"| {row['batch_size']} | {ours:.2f} | {theirs:.2f} | {row['processor_ratio']:.2f} |")
+        times = [f"{row['processor_ms'][name]:.2f}" for name in ("pytorch", "pytorch_bf16", "onnxruntime")]
+        ratios = [f"{row[f'processor_{name}']:.2f}" for name in ("bf16_ratio", "ratio")]
+        lines.append(f"| {row['batch_size']} | {' | '.join([*times, *ratios])} |")
     return "\n".join(lines)
 
 
@@ -119,7 +122,8 @@ def main() -> None:
         "scaling": scaling_table("scaling_cpu"),
         "scaling gpu": scaling_table("scaling_h200"),
         "scaling whole": whole_tasks_table(),
-        "runtimes": runtimes_table(),
+        "runtimes": runtimes_table("runtimes_cpu"),
+        "runtimes vit-s": runtimes_table("runtimes_vits14_cpu"),
         "gpu tests": gpu_tests_words(),
     }
     for mark, table in parts.items():

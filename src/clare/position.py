@@ -65,6 +65,8 @@ class Position(OldPosition):
     finished_digest: str = NO_BYTES
     rows_bytes: Count = 0
     rows_digest: str = NO_BYTES
+    lists: dict[str, Count] = {}
+    """How much counts of the lists of the structure that stand in FINISHED."""
     outdated: list[str] = []
     """Tensors whose rows are in ROWS and count no longer."""
     _finished: "Finished" = PrivateAttr(default_factory=lambda: Finished())
@@ -81,8 +83,8 @@ class Position(OldPosition):
 
     @property
     def whole_structure(self) -> dict[str, Any]:
-        """The structure of the learner, with its lists as far as they have grown."""
-        grown = {key: list(values) for key, values in self._finished.structure.items()}
+        """The structure of the learner, with the lists that grow from task to task."""
+        grown = {key: self._finished.structure.get(key, [])[:number] for key, number in self.lists.items()}
         return {**grown, **(self.structure or {})}
 
     @property
@@ -116,7 +118,7 @@ class Finished:
         self.rows.append(line.rows)
 
 
-LATER = {"finished_bytes", "finished_digest", "rows_bytes", "rows_digest", "outdated"}
+LATER = {"finished_bytes", "finished_digest", "rows_bytes", "rows_digest", "lists", "outdated"}
 """What positions of older releases do not name, any of it."""
 
 

@@ -1,6 +1,7 @@
 """What a run adds to from task to task, worked out by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -118,6 +119,25 @@ def test_a_commit_writes_no_more_after_many_tasks(tmp_path: Path, monkeypatch: p
     assert {name: tensor.tolist() for name, tensor in snapshot.tensors.items()} == {
         name: tensor.tolist() for name, tensor in state(60).tensors.items()
     }
+
+
+def test_a_structure_may_lose_what_it_had(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path, writes=True)
+    run.begin({}, {})
+    run.commit()
+    structures: list[dict[str, Any]] = [
+        {"tasks": [["a"]], "sizes": [1]},
+        {"tasks": [["a"], ["b"]]},
+        {"tasks": [["a"], ["c"]], "sizes": [1, 2]},
+        {"tasks": [["a"], ["b"], ["d"]], "sizes": [1, 2]},
+    ]
+    for structure in structures:
+        run.advance(Snapshot(structure, {"x": torch.ones(1)}))
+        again = RunFolder(tmp_path, writes=False)
+        again.inspect({})
+        snapshot = again.snapshot()
+        assert snapshot is not None
+        assert snapshot.structure == structure
 
 
 def test_a_run_that_stands_on_the_rows_of_earlier_tasks_goes_on(tiny_preset: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The parts of a classifier where they compute: a method, its frozen backbone, and the transforms before it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from clare.settings import build_settings
 
 BackboneLike = str | Path | BackboneSettings | nn.Module
 """A backbone as a person gives it: a name, a weights file, settings, or a timm model."""
+Compute = Callable[[Tensor], Tensor]
+"""Takes normalised images to features."""
 
 
 class Parts:
@@ -42,6 +44,8 @@ class Parts:
         self.method, self.backbone, self.transforms = method.to(ranks.device), backbone, transforms
         built = Transforms(transforms, backbone.mean, backbone.std)
         self.context = Context(ranks, built, settings, method.seed, Silence())
+        self.compute: Compute | None = None
+        """What takes images to features in the method's place, for a model that answers and never changes."""
 
     def reader(self, skip_bad: bool = False) -> Reader:
         """Return what reads pictures as this backbone needs them."""
@@ -50,9 +54,9 @@ class Parts:
         shorter_side = 2 * side if self.transforms.train == "crop" else side
         return Reader(self.backbone.channels, shorter_side, self.method.seed, skip_bad)
 
-    def features(self, images: Sequence[Pixels]) -> Tensor:
-        """Return the features of pictures."""
-        return teaching.features_of(self.context, self.method, images)
+    def features(self, images: Sequence[Pixels], compute: Compute | None = None) -> Tensor:
+        """Return the features of pictures, as something else computes them where it is given or was set."""
+        return teaching.features_of(self.context, self.method, images, compute or self.compute)
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits of features over all known classes."""

@@ -39,15 +39,17 @@ TRAINING_FACTOR = 3.0
 
 
 @torch.no_grad()
-def features_of(context: Context, method: Method, images: Sequence[Pixels]) -> Tensor:
-    """Return the features of pictures, shape (N, D), on the CPU."""
+def features_of(
+    context: Context, method: Method, images: Sequence[Pixels], compute: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """Return the features of pictures, shape (N, D), on the CPU, as the method or something else computes them."""
     method.eval()
     store = ImageStore.from_images(images).to(context.ranks.device)
     positions = torch.arange(len(images))
     source = ImageSource(context, LabelledImages(store, positions, torch.zeros_like(positions)), augmented=False)
 
     def rows_of(inputs: Tensor, _: Tensor) -> Tensor:
-        return context.programs.forward(method, method.features, inputs)
+        return compute(inputs) if compute else context.programs.forward(method, method.features, inputs)
 
     return sweep(context, method, source, rows_of).cpu()
 

@@ -184,6 +184,9 @@ def serve(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change a limit, such as predict_images=8.")
     ] = None,
     method: options.OwnMethod = None,
+    runtime: Annotated[
+        Literal["torch", "onnx"], typer.Option(help="What computes features to answer with; onnx: ONNX Runtime.")
+    ] = "torch",
 ) -> None:
     """Answer over HTTP, with a page to draw or drop images on, and learn new classes while answering."""
     try:
@@ -192,7 +195,7 @@ def serve(
         raise SettingsError(
             f"`clare serve` needs the package {error.name}, which is missing; run pip install 'clare[serve]'"
         ) from error
-    serve_command(console, errors, model, host, port, token, device, allow_host or [], limit or [], method)
+    serve_command(console, errors, model, host, port, token, device, allow_host or [], limit or [], method, runtime)
 
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {

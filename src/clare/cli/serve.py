@@ -4,7 +4,7 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from clare.classifier.classifier import load
+from clare.classifier.classifier import Classifier, load
 from clare.errors import SettingsError
 from clare.serve.app import make_app
 from clare.serve.guards import LOOPBACK_NAMES, is_loopback
@@ -33,6 +33,7 @@ def serve_command(
     allow_host: Sequence[str],
     limits: Sequence[str],
     method: str | None,
+    runtime: str = "torch",
 ) -> None:
     """Serve a model folder until interrupted."""
     built = build_settings(Limits, dict(map(_pair, limits)), "limit")
@@ -47,7 +48,7 @@ def serve_command(
     share_threads()
     options = Options(
         path=model,
-        open_model=partial(load, method=method, device=device),
+        open_model=opener(method, device, runtime),
         teach_command=(sys.executable, "-m", "clare.serve.teach", str(model), device, method or ""),
         token=token,
         hosts=(*LOOPBACK_NAMES, host, *allow_host) if is_local or allow_host else None,
@@ -66,6 +67,19 @@ def serve_command(
         console.print(told, soft_wrap=True, highlight=False, markup=False)
         with settled():
             Server(app, app.state.clear_up).run(sockets=[listener])
+
+
+def opener(method: str | None, device: str, runtime: str) -> Callable[[Path], Classifier]:
+    """Return what opens the model that answers; one that computes with ONNX Runtime does so on the CPU."""
+    if runtime == "torch":
+        return partial(load, method=method, device=device)
+    if device == "cuda":
+        raise SettingsError("--runtime onnx computes on the CPU; leave out --device cuda, or the runtime")
+    # Only now: whoever serves with PyTorch needs none of its packages.
+    from clare.export.onnx_features import OnnxFeatures
+
+    features = OnnxFeatures()
+    return lambda path: features.serve(load(path, method=method, device="cpu"))
 
 
 @contextmanager

@@ -174,13 +174,12 @@ class RunFolder(Journal):
         """Commit a finished task: the next one starts from this snapshot."""
         task = self.position.task + 1
         name = f"task-{task:04d}.safetensors"
-        structure = self._write_learner(name, snapshot) if self.writes else snapshot.structure
+        changes = self._write_learner(name, snapshot) if self.writes else {"structure": snapshot.structure}
         self._start = snapshot
-        outdated = sorted(self._growing.outdated)
-        self.commit(task=task, learner=name, structure=structure, outdated=outdated, steps=[], epoch=None)
+        self.commit(task=task, learner=name, **changes, steps=[], epoch=None)
 
     def _write_learner(self, name: str, snapshot: Snapshot) -> dict[str, Any]:
-        """Append what came to learner and files, write what else changed, and return that part of the structure."""
+        """Append what came to learner and files, write what else changed, and return what the position says of it."""
         before = self._start.tensors if self._start else {}
         rows, changed = self._growing.split(before, snapshot.tensors)
         self._write(f"checkpoint/{name}", changed)
@@ -193,7 +192,8 @@ class RunFolder(Journal):
         line = Line(files=lasting, structure=more, rows=len(data))
         self._finished.append(line.model_dump_json().encode() + b"\n")
         self.position.finished.add(line)
-        return others
+        lists = {key: len(snapshot.structure[key]) for key in more}
+        return {"structure": others, "lists": lists, "outdated": sorted(self._growing.outdated)}
 
     @property
     def has_ended(self) -> bool:

@@ -3,7 +3,7 @@
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from importlib import import_module
@@ -27,6 +27,20 @@ MOST_BYTES = 2**31 - 2**20
 INPUT, OUTPUTS = "images", ("logits", "probabilities")
 
 
+class Features(nn.Module):
+    """What a method's head reads of normalised images, with weights that take the place of the backbone's inside."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        # A copy, since it is changed: the method stays what its export is compared with.
+        self.method = deepcopy(method)
+        self.is_folded = fold(self.method)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features, shape (B, D)."""
+        return bare_features(self.method, images) if self.is_folded else self.method.features(images)
+
+
 class OnnxClassifier(nn.Module):
     """A method with its normalisation inside."""
 
@@ -35,9 +49,7 @@ class OnnxClassifier(nn.Module):
 
     def __init__(self, source: Source) -> None:
         super().__init__()
-        # A copy, since it is changed: the source stays what the file is compared with and the card tells about.
-        self.method = method = deepcopy(source.method)
-        self.is_folded = fold(method)
+        self.features = Features(source.method)
         self.scale, self.inverts = source.scale, source.inverts
         for name, values in zip(("mean", "std"), source.normalisation, strict=True):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32)[:, None, None])
@@ -45,8 +57,7 @@ class OnnxClassifier(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and probabilities of images in 0..1, shape (B, C, S, S)."""
         seen = darkened(images, 1.0) if self.inverts else images
-        method, normal = self.method, (seen - self.mean) / self.std
-        logits = method.classify(bare_features(method, normal) if self.is_folded else method.features(normal))
+        logits = self.features.method.classify(self.features((seen - self.mean) / self.std))
         return logits, (self.scale * logits).softmax(1)
 
 
@@ -65,7 +76,7 @@ def export_onnx(source: Source, pictures: Pictures) -> tuple[bytes, Agreement]:
     alone = source.logits(first_of(pictures).images)
     classifier = OnnxClassifier(source).eval()
     inputs = source.inputs(pictures.images)
-    data = _with_facts(packages, _converted(packages, classifier, inputs), facts_of(source))
+    data = _with_facts(packages, converted(packages, classifier, source.method.name, inputs, OUTPUTS), facts_of(source))
     agreement = compare(run_onnx(data, inputs)[0], original, pictures, TOLERANCE, "onnxruntime")
     # The number of images is free in the file: one image alone must come out right as well.
     compare(run_onnx(data, inputs[:1])[0], alone, first_of(pictures), TOLERANCE, "onnxruntime")
@@ -116,28 +127,27 @@ def facts_of(source: Source) -> dict[str, str]:
     }
 
 
-def _converted(packages: Mapping[str, Any], classifier: OnnxClassifier, inputs: Tensor) -> Any:
-    """Convert the classifier for any number of images."""
-    name = classifier.method.name
+def converted(packages: Mapping[str, Any], module: nn.Module, name: str, inputs: Tensor, outputs: Sequence[str]) -> Any:
+    """Convert what a method computes for any number of images."""
     with _expressible(name):
         # Strict: it follows the number of images through `len`, which would be a constant otherwise.
         example = inputs[:1].expand(3, -1, -1, -1).clone()
         sizes = ({0: torch.export.Dim("batch")},)
-        program = torch.export.export(classifier, (example,), dynamic_shapes=sizes, strict=True)
+        program = torch.export.export(module, (example,), dynamic_shapes=sizes, strict=True)
     signature = program.graph_signature
     used = [*signature.inputs_to_parameters.values(), *signature.inputs_to_buffers.values()]
     check_size(sum(tensor.nbytes for key, tensor in program.state_dict.items() if key in used))
     with _expressible(name):
-        converted: Any = torch.onnx.export(
+        translated: Any = torch.onnx.export(
             program,
             (),
             dynamo=True,
             input_names=[INPUT],
-            output_names=list(OUTPUTS),
+            output_names=list(outputs),
             custom_translation_table={torch.ops.aten.sort.stable: _stable_sort(packages["onnxscript"].opset18)},
             verbose=False,
         )
-        return converted.model_proto
+        return translated.model_proto
 
 
 @contextmanager
@@ -149,7 +159,8 @@ def _expressible(name: str) -> Iterator[None]:
     except Exception as error:  # they fail with almost every kind of exception
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(
-            f"the method {name} cannot be expressed in ONNX ({reason}); use it through clare predict or clare serve"
+            f"the method {name} cannot be expressed in ONNX ({reason}); "
+            "use it through clare predict or clare serve, without --runtime onnx"
         ) from error
 
 
@@ -188,9 +199,15 @@ def _with_facts(packages: Mapping[str, Any], model: Any, facts: Mapping[str, str
 
 def run_onnx(data: bytes, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Return logits and probabilities that onnxruntime computes on the CPU."""
+    logits, probabilities = session_of(data).run(list(OUTPUTS), {INPUT: inputs.numpy()})
+    return torch.from_numpy(logits), torch.from_numpy(probabilities)
+
+
+def session_of(data: bytes, num_threads: int = 0) -> Any:
+    """Return what computes a file on the CPU, on so many threads; 0 leaves onnxruntime its own choice."""
     runtime: Any = import_module("onnxruntime")
     options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    logits, probabilities = session.run(list(OUTPUTS), {INPUT: inputs.numpy()})
-    return torch.from_numpy(logits), torch.from_numpy(probabilities)
+    options.log_severity_level, options.intra_op_num_threads = 3, num_threads
+    # Threads that wait for work would take the cores from everybody else.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
