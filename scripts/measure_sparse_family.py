@@ -30,7 +30,7 @@ from clare.runner.tune import tunable_of, tune_command
 
 PRESET, SEED = "quickdraw-20x10", 1993
 """The stream, and the seed of all trials, whichever seeds the runs have."""
-FAMILY = ("clare", "packnet", "hat", "wsn", "piggyback", "dst", "expert-gate")
+FAMILY = ("clare", "packnet", "hat", "wsn", "pgm", "piggyback", "dst", "expert-gate", "sparcl")
 PAGE = Path(__file__).parents[1] / "docs" / "sparse_family.md"
 COLUMNS = {
     "Accuracy": "final_accuracy",

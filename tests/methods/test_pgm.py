@@ -36,7 +36,7 @@ def test_groups_by_hand() -> None:
 
 
 def test_a_drawn_network_hardens(tiny_backbone: Callable[..., Backbone]) -> None:
-    method = ProbabilisticGroupMasks(tiny_backbone(), PgmSettings(), 0)
+    method = ProbabilisticGroupMasks(tiny_backbone(), PgmSettings(keep=1), 0)
     found = []
     for progress in (0.0, 1.0):
         method.progress.fill_(progress)

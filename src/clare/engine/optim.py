@@ -88,7 +88,7 @@ def clip_gradients(gradients: Sequence[Tensor], norm: float) -> list[Tensor]:
 
 def steepest(gradient: Tensor, choice: Steepest) -> Tensor:
     """Mark in each layer the share of numbers whose gradients are the largest."""
-    layers = torch.split(gradient.abs(), choice.sizes)
+    layers = torch.split(gradient.abs(), list(choice.sizes))
     return torch.cat([above_quantile(layer, 1 - choice.share) for layer in layers])
 
 

@@ -37,8 +37,9 @@ class Programs:
         if phase.data is not None or not self.captures(method):
             return TrainStep(self.ranks, phase)
         # The rate lies in a tensor, whatever it comes from.
-        same = {"learning_rate": 0.0, **({"start": 0} if isinstance(phase.optimizer, Sgd) else {})}
-        optimizer = replace(phase.optimizer, **same)
+        optimizer = replace(phase.optimizer, learning_rate=0.0)
+        if isinstance(optimizer, Sgd):
+            optimizer = replace(optimizer, start=0)
         kind = ("train", phase.batch_size, optimizer, phase.clip_norm, _kind(phase))
         step = self._recorded(method).get(kind)
         if step is None:

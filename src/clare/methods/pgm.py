@@ -27,7 +27,7 @@ class PgmSettings(MaskedSettings):
     """How many of four numbers are chosen, and how the choice hardens."""
 
     defaults: ClassVar[Any] = {"optimize": "adam", "weight_decay": 0.0, "learning_rate": 1e-3, "outside": "zero"}
-    keep: int = Field(1, ge=1, le=GROUP - 1, description="Numbers of every four that a task's network has.")
+    keep: int = Field(2, ge=1, le=GROUP - 1, description="Numbers of every four that a task's network has.")
     first_factor: float = Field(1e3, gt=0, le=1e9, description="Factor on gates at the start of a task's training.")
     last_factor: float = Field(1e4, gt=0, le=1e9, description="Factor on gates at its end.")
     first_temperature: float = Field(4.0, gt=0, le=1000, description="What noisy gates are divided by at the start.")

@@ -8,8 +8,8 @@ from clare.errors import BackboneError
 
 ON_EVERY_BACKBONE = (
     "agem, aper-adapter, clare, clare-plus, derpp, dst, ease, er, ewc, expert-gate, fecam, finetune, full-finetune, "
-    "gem, hat, icarl, joint, linear, lwf, magmax, moal, mos, ogd, packnet, piggyback, ranpac, sema, simplecil, slca, "
-    "ssiat, tuna, wsn"
+    "gem, hat, icarl, joint, linear, lwf, magmax, moal, mos, ogd, packnet, pgm, piggyback, ranpac, sema, simplecil, "
+    "slca, sparcl, ssiat, tuna, wsn"
 )
 """Methods whose tuners join every backbone, or that tune nothing; a test tries all of them."""
 
