@@ -1,10 +1,13 @@
 """Hierarchical backbones on drawings: the study's commands agree, and its models learn on a few drawings."""
 
+import importlib.util
+import json
 import shlex
 import tomllib
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -31,12 +34,47 @@ def settings_of(name: str, **few: Any) -> PretrainSettings:
     return build_settings(PretrainSettings, {key: backbone[key] for key in ("name", "architecture")} | few, "")
 
 
+def result_of(name: str) -> dict[str, Any]:
+    """Return what the runs on a model gave."""
+    found: dict[str, Any] = json.loads((FOLDER / "results" / f"{name}.json").read_text())
+    return found
+
+
+@pytest.fixture
+def hierarchical() -> ModuleType:
+    """The script that writes the table."""
+    spec = importlib.util.spec_from_file_location("hierarchical_collect", FOLDER / "collect.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_pretrains_the_model_of_the_overlay(name: str) -> None:
     lines = (FOLDER / "README.md").read_text().splitlines()
     words = shlex.split(next(line for line in lines if line.startswith(f"clare pretrain --out {name}.safetensors")))
     told = [word for before, word in pairwise(words) if before == "--set"]
-    assert build_settings(PretrainSettings, values_of(told), "") == settings_of(name)
+    settings = build_settings(PretrainSettings, values_of(told), "")
+    few = {key: getattr(settings, key) for key in ("epochs", "precision")}
+    assert settings == settings_of(name, **few)
+    assert settings.model_dump(mode="json") == result_of(name)["pretraining"]["settings"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_runs_had_the_rates_of_the_overlay(name: str) -> None:
+    rates = tomllib.loads((FOLDER / f"{name}.toml").read_text())["methods"]
+    methods = result_of(name)["methods"]
+    assert {method: methods[method]["settings"]["learning_rate"] for method in methods} == {
+        method: rates[method]["learning_rate"] for method in methods
+    }
+
+
+def test_the_table_is_what_the_results_say(hierarchical: ModuleType) -> None:
+    page = (FOLDER / "README.md").read_text()
+    lines = [line for name in NAMES for line in hierarchical.table(name, result_of(name))]
+    assert hierarchical.START + "\n".join(lines).rstrip() + "\n" + hierarchical.END in page
 
 
 @pytest.mark.parametrize("name", NAMES)
