@@ -121,7 +121,7 @@ def draw(found: dict[str, Any], folder: Path) -> None:
         steps = range(1, lines.shape[1] + 1)
         axes.plot(steps, lines.mean(0), color=COLOURS[way], label=way, linewidth=2)
         axes.fill_between(steps, lines.amin(0), lines.amax(0), color=COLOURS[way], alpha=0.15, linewidth=0)
-    axes.set(xlabel="tasks learnt", ylabel="accuracy over all sections so far (%)", ylim=(0, None))
+    axes.set(xlabel="tasks learnt", ylabel="accuracy over all sections so far (%)")
     axes.legend(frameon=False)
     figure.savefig(folder / "allocator_text.svg", metadata={"Date": None})
     run = found["ways"]["clare"]["runs"][0]

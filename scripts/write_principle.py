@@ -113,6 +113,16 @@ def open_table(name: str) -> str:
     return table(["", "accuracy, %", f"minus {next(iter(found['variants']))}"], rows)
 
 
+def texts_table(name: str) -> str:
+    """Return how the ways of learning texts end, as means over seeds."""
+    rows = []
+    for way, found in read(name)["ways"].items():
+        ends = [run["accuracies"][-1] for run in found["runs"]]
+        tried = "; ".join(f"{float(rate):g}: {accuracy:.1f}" for rate, accuracy in found["trials"].items())
+        rows.append([way, f"{sum(ends) / len(ends):.1f}", f"{found['rate']:g}" if tried else "", tried])
+    return table(["", "accuracy after ten tasks, %", "rate", "rates tried, three tasks, validation texts"], rows)
+
+
 def trust_table(name: str) -> str:
     """Return what a bad task costs the others."""
     result = read(name)["found"]
@@ -151,6 +161,7 @@ PAGES: dict[str, dict[str, tuple[str, Callable[[str], str]]]] = {
         "trust": ("clare_trust", trust_table),
         "far": ("far_pictures", far_table),
     },
+    "allocator.md": {"texts": ("allocator_text", texts_table)},
     "method.md": {
         "penalties": ("clare_penalties", penalties_table),
         "penalties long": ("clare_penalties_long", penalties_table),
