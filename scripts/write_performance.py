@@ -84,6 +84,22 @@ def whole_tasks_table() -> str:
     return "\n".join(lines)
 
 
+def thousand_words() -> str:
+    """Return what a thousand tasks were like."""
+    result = read("scaling_1000_cpu")
+    (row,) = result["rows"]
+    head, seconds = row["head"], row["seconds"]["whole_processor"]
+    return "\n".join(
+        [
+            f"A thousand tasks with {head} rows (`--small --heads {head} --tasks {row['num_tasks']} --out",
+            f"results/scaling_1000_cpu.json`, commit {result['commit'][:7]}): {1e3 * seconds['median']:.1f} ms in the",
+            f"median, the last tenth {row['flat_processor']:.2f} of the first, {row['slope_ms']:.1f} ms more in a",
+            f"hundred tasks, {row['commit_slope_ms']:.1f} of it the commit's; the last commit wrote "
+            f"{row['last_commit_bytes'] / 1e3:.0f} kB.",
+        ]
+    )
+
+
 def runtimes_table(name: str) -> str:
     """Return how long PyTorch in both precisions and ONNX Runtime take for an image."""
     result = read(name)
@@ -123,6 +139,7 @@ def main() -> None:
         "scaling gpu": scaling_table("scaling_h200"),
         "scaling whole": whole_tasks_table(),
         "runtimes": runtimes_table("runtimes_cpu"),
+        "scaling thousand": thousand_words(),
         "runtimes vit-s": runtimes_table("runtimes_vits14_cpu"),
         "gpu tests": gpu_tests_words(),
     }
