@@ -21,6 +21,7 @@ from clare.errors import ModelError
 from clare.heads.aligned import AlignedHead, GaussianFeatures
 from clare.heads.discriminant import DiscriminantHead
 from clare.heads.drift import Drift, fit_drift_of_parts
+from clare.heads.precision import SHARES
 from clare.heads.trained import TrainedSettings
 from clare.methods import METHODS
 from clare.methods.base import HeadOnlySettings, Method
@@ -73,7 +74,7 @@ def tells_distances(method: Method) -> bool:
 @torch.no_grad()
 def familiarity_of(method: Method, features: Tensor, logits: Tensor, by: str, left_out: Tensor | None = None) -> Tensor:
     """Return how well pictures go with any known class, or any but one: by distances or by the largest logit."""
-    if by != LOGIT and isinstance(method.head, DiscriminantHead) and len(features):
+    if by in SHARES and isinstance(method.head, DiscriminantHead) and len(features):
         head, device = method.head, method.head.means.device
         parts = torch.split(features, NUM_ASKED)
         outs = [None] * len(parts) if left_out is None else torch.split(left_out.to(device), NUM_ASKED)
