@@ -1,6 +1,6 @@
 """Put a backbone's runs, what they differ by and its pretraining into one file, and all files into the page's table.
 
-python studies/hierarchical/collect.py convnext --runs runs/convnext --weights convnext.safetensors
+python studies/hierarchical/collect.py convnext --runs RUNS --tuned TRIALS --weights convnext.safetensors
 python studies/hierarchical/collect.py    # the table alone
 """
 
@@ -24,8 +24,8 @@ OWN = ("name", "command", "overrides", "weights")
 """What of a preset differs from run to run or names a file of the machine."""
 
 
-def collect(runs: Path, weights: Path) -> dict[str, Any]:
-    """Return figures over seeds, differences to CLARE, settings, commands, versions and how the weights came about."""
+def collect(runs: Path, tuned: Path, weights: Path) -> dict[str, Any]:
+    """Return figures over seeds, differences to CLARE, settings, commands and versions, and what came before."""
     standings = [each for standings in rank(find_runs([runs])).values() for each in standings]
     first = standings[0].run
     return {
@@ -33,6 +33,7 @@ def collect(runs: Path, weights: Path) -> dict[str, Any]:
         "evaluate_on": first.preset["stream"]["evaluate_on"],
         "backbone_hash": first.start.backbone_hash,
         "backbone": {key: value for key, value in first.preset["backbone"].items() if key not in OWN},
+        "tuning": json.loads((tuned / "tune.json").read_text()),
         "pretraining": json.loads(weights.with_suffix(".json").read_text()),
         "environment": dict(first.environment),
         "methods": {each.group.method: facts(each) for each in standings},
@@ -100,11 +101,14 @@ def main(words: Sequence[str]) -> str | None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", choices=NAMES)
     parser.add_argument("--runs", type=Path, help="what `clare compare --out` wrote")
+    parser.add_argument("--tuned", type=Path, help="what `clare tune --out` wrote")
     parser.add_argument("--weights", type=Path, help="what `clare pretrain --out` wrote")
     arguments = parser.parse_args(words)
     try:
         if arguments.name:
-            write_json(HOME / "results" / f"{arguments.name}.json", collect(arguments.runs, arguments.weights))
+            write_json(
+                HOME / "results" / f"{arguments.name}.json", collect(arguments.runs, arguments.tuned, arguments.weights)
+            )
         write_table()
     except (ClareError, OSError) as error:
         return str(error)
