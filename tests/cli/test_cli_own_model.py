@@ -121,13 +121,19 @@ def test_evaluate_counts_and_draws(model: Path, pictures: Path, tmp_path: Path) 
         assert min(image.size) > 300
 
 
+def test_one_class_that_is_left_is_one(model: Path) -> None:
+    *others, _ = [each["name"] for each in read_manifest(model).state["classes"]]
+    said = [invoke("remove", model, name).output for name in others]
+    assert "1 class is left;" in said[-1]
+
+
 def test_names_change_go_and_come_back(model: Path, tmp_path: Path) -> None:
     spaced = tmp_path / "a model"
     spaced.symlink_to(model)
     before = state_bytes(read_manifest(model).state)
     assert f"clare undo '{spaced}' takes it back" in invoke("rename", spaced, "cat", "Katze [1] $").output
     assert "Katze [1] $" in invoke("inspect", model).output
-    assert "3 classes are left" in invoke("remove", model, "dog").output
+    assert "3 classes are left;" in invoke("remove", model, "dog").output
     assert "took back change 5 (remove: dog); 4 classes" in invoke("undo", model).output
     assert "took back change 4 (rename: cat, Katze [1] $)" in invoke("undo", model).output
     assert state_bytes(read_manifest(model).state) == before

@@ -244,5 +244,8 @@ def test_nothing_found_is_said(tmp_path: Path) -> None:
         find_runs([tmp_path])
     with pytest.raises(RunError, match="there is no folder"):
         find_runs([tmp_path / "nowhere"])
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(RunError, match=r"notes.txt is a file; give a run"):
+        find_runs([tmp_path / "notes.txt"])
     with pytest.raises(RunError, match="no folder of a run was given"):
         find_runs([])

@@ -207,5 +207,6 @@ def remove(
 
     opened = load(model, method=method, device=device)
     opened.remove(name, wait=not no_wait)
-    left = f"{len(opened.classes)} classes are left"
-    say(console, f"'{name}' is removed, {left}; clare undo {quote(str(model))} takes it back")
+    number = len(opened.classes)
+    left = "1 class is" if number == 1 else f"{number} classes are"
+    say(console, f"'{name}' is removed, {left} left; clare undo {quote(str(model))} takes it back")

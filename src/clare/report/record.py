@@ -155,7 +155,8 @@ def find_runs(paths: Iterable[Path]) -> list[RunRecord]:
     folders: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
-            raise RunError(f"there is no folder {path}; give a run, or a folder that holds runs")
+            what = f"{path} is a file" if path.exists() else f"there is no folder {path}"
+            raise RunError(f"{what}; give a run, or a folder that holds runs")
         records = [] if (path / RECORD).exists() else sorted(path.glob(f"*/{RECORD}"))
         # A run has started once its record has a whole line.
         inner = [each.parent for each in records if each.is_file() and b"\n" in read_bytes(each, RunError, REPEAT)]
