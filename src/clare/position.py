@@ -147,6 +147,8 @@ def read_position(folder: Path) -> Position:
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"]))
+        if is_sealed and problem["type"] == "extra_forbidden":
+            raise RunError(f"{path} comes from a newer CLARE: it names {key}; go on with that release") from None
         raise RunError(f"{path} is damaged: {key} is {short(problem['input'])}; {RESTORE}") from None
     if missing:
         raise RunError(f"{path} is damaged: it does not name {', '.join(missing)}; {RESTORE}")

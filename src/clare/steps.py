@@ -81,10 +81,10 @@ class Pull:
 
 @dataclass(frozen=True)
 class Steepest:
-    """Steps of the numbers with the largest gradients alone; which these are is chosen anew every so many steps."""
+    """Gradients of all but the largest count as zero; which are the largest is chosen anew every so many steps."""
 
     share: float
-    """Share of each layer's numbers that move; where fewer have a gradient, those."""
+    """Share of each layer's numbers whose gradients count; where fewer have one, those."""
     every: int
     sizes: tuple[int, ...]
     """How many numbers each layer has, one after another in the parameter."""

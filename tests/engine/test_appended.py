@@ -1,5 +1,8 @@
 """What a run adds to from task to task, worked out by hand."""
 
+import itertools
+import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +141,93 @@ def test_a_structure_may_lose_what_it_had(tmp_path: Path) -> None:
         snapshot = again.snapshot()
         assert snapshot is not None
         assert snapshot.structure == structure
+
+
+def test_what_a_method_goes_on_with_is_what_it_was_when_it_was_committed(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path, writes=True)
+    run.begin({}, {})
+    run.commit()
+    inner, pairs = [1], [(1, 2.0)]
+    run.advance(Snapshot({"tasks": [["a"]], "inner": [inner], "pairs": pairs, "best": [math.inf]}, {}))
+    inner.append(2)
+    run.advance(Snapshot({"tasks": [["a"], ["b"]], "inner": [inner], "pairs": pairs, "best": [math.inf, 1.0]}, {}))
+    again = RunFolder(tmp_path, writes=False)
+    again.inspect({})
+    assert again.position.whole_structure == {
+        "tasks": [["a"], ["b"]],
+        "inner": [[1, 2]],
+        "pairs": [[1, 2.0]],
+        "best": [math.inf, 1.0],
+    }
+    assert "pairs" in again.position.lists
+
+
+STATES = [
+    {"rows": torch.ones(1, 2), "none": torch.zeros(0), "one": torch.tensor(1.0), "flags": torch.ones(2) > 0},
+    {"rows": torch.ones(3, 2), "none": torch.zeros(0), "one": torch.tensor(1.0), "flags": torch.ones(1) > 0},
+    {"rows": torch.ones(4, 2), "none": torch.ones(2), "flags": torch.ones(3) > 0},
+    {"rows": torch.ones(5, 2).double(), "none": torch.ones(1), "one": torch.ones(1)},
+    {"rows": torch.ones(6, 2).double(), "none": torch.ones(3), "one": torch.ones(2)},
+]
+"""Tensors that grow, shrink, come, go, and change their type."""
+
+
+def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
+    """Tell whether tensors are the same in name, type and number."""
+    return ours.keys() == theirs.keys() and all(
+        (own.dtype, own.tolist()) == (theirs[name].dtype, theirs[name].tolist()) for name, own in ours.items()
+    )
+
+
+def taken_up(folder: Path) -> RunFolder:
+    """Begin a run or go on with it."""
+    run = RunFolder(folder, writes=True)
+    run.inspect({})
+    run.begin({}, {})
+    return run
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_a_kill_at_any_write_leaves_the_state_of_one_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_torn: bool
+) -> None:
+    whole, append, left = files.write_bytes, Appended.append, [0]
+
+    def is_killed() -> bool:
+        left[0] -= 1
+        return left[0] == 0
+
+    def write_bytes(path: Path, data: bytes) -> None:
+        if is_killed():
+            if is_torn:
+                (tmp_path / f".{path.name}.1.tmp").write_bytes(data[:9])
+            raise Stop
+        whole(path, data)
+
+    def add(self: Appended, data: bytes) -> None:
+        if is_killed():
+            if is_torn:
+                append(self, data[:9])
+            raise Stop
+        append(self, data)
+
+    monkeypatch.setattr(files, "write_bytes", write_bytes)
+    monkeypatch.setattr(Appended, "append", add)
+
+    taken_up(tmp_path).commit()
+    for task, tensors in enumerate(STATES):
+        # One write later each time, until there is none that is cut off.
+        for place in itertools.count(1):
+            run = taken_up(tmp_path)
+            before = run.snapshot()
+            assert run.position.task == task
+            assert before is None if task == 0 else before and same(before.tensors, STATES[task - 1])
+            left[0] = place
+            with suppress(Stop):
+                run.predictions(task, torch.ones(2), torch.ones(2))
+                run.advance(Snapshot({"tasks": [["a"]] * (task + 1)}, tensors))
+                break
+        assert place in (5, 6)
 
 
 def test_a_run_that_stands_on_the_rows_of_earlier_tasks_goes_on(tiny_preset: Path, tmp_path: Path) -> None:

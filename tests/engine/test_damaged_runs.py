@@ -161,6 +161,13 @@ def test_a_position_that_cannot_be_is_refused(tmp_path: Path, task: Any, is_old:
             read_run(folder)
 
 
+def test_a_position_of_a_newer_release_is_no_damage(stopped: Path) -> None:
+    values = json.loads((stopped / POSITION).read_text())
+    (stopped / POSITION).write_text(json.dumps(seal({**values, "later": 1})))
+    with pytest.raises(RunError, match=r"position\.json comes from a newer CLARE: it names later; go on with that rel"):
+        read_run(stopped)
+
+
 def test_an_old_position_that_counts_other_tasks_than_the_record_is_refused(tmp_path: Path) -> None:
     folder = shutil.copytree(RELEASED, tmp_path / "old")
     preset = json.loads((folder / "preset.json").read_text())

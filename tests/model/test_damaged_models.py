@@ -135,6 +135,7 @@ def test_a_manifest_whose_digest_has_another_name_is_noticed(model: Path) -> Non
         ("history", [{"number": 1, "kind": "forged", "at": "", "classes": [], "report": {}}]),
         ("history", [{"number": 1, "kind": "learn", "at": "", "classes": [], "report": {"accuracy": "high"}}]),
         ("calibration", {"slope": 1.0}),
+        ("calibration", {"slope": -1.0, "offset": 0.0, "threshold": 0.5, "num_pairs": 4, "by": "smell"}),
         ("calibration", {"slope": float("nan"), "offset": 0.0, "threshold": 0.5, "num_pairs": 4}),
     ],
 )

@@ -186,13 +186,15 @@ class RunFolder(Journal):
         data = bytes_of(rows) if rows else b""
         if data:
             self._rows.append(data)
-        more, others = split_lists(self.position.finished.structure, snapshot.structure)
+        # As it will be read: a method may go on with its own lists, and JSON has no tuples.
+        structure = json.loads(json.dumps(snapshot.structure))
+        more, others = split_lists(self.position.finished.structure, structure)
         digests = {**self.position.files, **self._digests}
         lasting = {file: digest for file, digest in digests.items() if file.startswith(PREDICTIONS)}
         line = Line(files=lasting, structure=more, rows=len(data))
-        self._finished.append(line.model_dump_json().encode() + b"\n")
+        self._finished.append(json.dumps(line.model_dump()).encode() + b"\n")
         self.position.finished.add(line)
-        lists = {key: len(snapshot.structure[key]) for key in more}
+        lists = {key: len(structure[key]) for key in more}
         return {"structure": others, "lists": lists, "outdated": sorted(self._growing.outdated)}
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -67,6 +67,7 @@ class Calibration(Open):
     threshold: float
     num_pairs: Count
     scale: float = 1.0
+    by: Literal["logit", "distance", "contrast"] = "logit"
 
 
 class StateValues(Values):
