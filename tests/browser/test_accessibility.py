@@ -25,7 +25,7 @@ WIDE: Screen = {"viewport": {"width": 1100, "height": 900}}
 PHONE: Screen = {"viewport": {"width": 360, "height": 760}, "has_touch": True, "is_mobile": True}
 
 
-@pytest.fixture(params=[(size, scheme) for size in ("wide", "phone") for scheme in ("light", "dark")], ids="-".join)
+@pytest.fixture(params=[("wide", "light"), ("phone", "dark")], ids="-".join)
 def screen(request: pytest.FixtureRequest) -> Screen:
     """A size and a colour scheme; nothing moves, for what fades in has no colour of its own yet."""
     size, scheme = request.param

@@ -205,5 +205,6 @@ def test_an_interruption_cancels_the_tasks(tiny_preset: Path, tmp_path: Path, st
     assert messages.strip().splitlines()[-1] == "interrupted; run the same command again to go on"
     for epochs in (9000, 10000):
         with (tmp_path / f"finetune-epochs={epochs}-seed=1" / "log.txt").open("ab") as log:
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Ray ends a task's process a moment after it was told to; one that went on would hold its lock for good.
+            fcntl.flock(log, fcntl.LOCK_EX)
     assert not list(tmp_path.glob(".sweep-*"))
