@@ -98,3 +98,13 @@ def test_a_model_is_pretrained_and_four_methods_learn_with_it(
         assert record.start.backbone_hash == load_backbone(experiment.backbone).fingerprint
         if method == "clare":
             assert all(each.num_claimed for each in record.tasks)
+
+
+def test_the_docs_show_the_same_figures() -> None:
+    page = (FOLDER.parents[1] / "docs" / "own_backbone.md").read_text()
+    for name, title in zip(NAMES, ("ConvNeXt", "Swin"), strict=True):
+        methods = result_of(name)["methods"]
+        cells = [
+            100 * methods[key]["figures"]["final_accuracy"][0] for key in ("clare", "linear", "finetune", "ranpac")
+        ]
+        assert f"| {title} | {' | '.join(f'{cell:.1f}' for cell in cells)} |" in page
