@@ -7,7 +7,6 @@ Known classes and strangers are drawn anew several times from the first half of 
 then asked about the other half, as `measure_scores.py` does on one draw with what a model keeps.
 """
 
-import platform
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,13 +15,12 @@ from typing import Any
 
 import torch
 from default_features import Features, load
-from measure_lessons import commit
+from measure_lessons import provenance
 from stranger_space import Space, fit_line, scores, to_middle
 from torch import Tensor
 from unknown_scores import area_under_curve, false_alarms, nearest_kept
 
 from clare.files import write_json
-from clare.version import __version__
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "unknown_choice.json"
@@ -224,11 +222,8 @@ def main(arguments: Sequence[str]) -> None:
         "false alarms at 95 % of the strangers",
         "command": "python scripts/choose_unknown_score.py " + " ".join(Path(name).name for name in arguments),
         "features": [dict(found.facts) for found in files.values()],
-        "commit": commit(),
         "device": "CPU, one thread",
-        "clare": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **provenance(),
         "pairs": pairs,
         "pairs_of_the_other_half": tests,
     }

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure_lessons import answers, commit, drawings, in_lessons, share_right, tree
+from measure_lessons import answers, drawings, in_lessons, provenance, share_right, tree
 
 from clare.classifier.classifier import Classifier
 from clare.files import write_json
-from clare.version import __version__
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "choices.json"
@@ -109,11 +108,8 @@ def keep(lines: Sequence[dict[str, Any]]) -> None:
         "command": "python scripts/measure_choices.py --cifar100 cifar100 --cub200 cub200 --backbone "
         "vits14_tin200_112.safetensors",
         "order": ORDER,
-        "commit": commit(),
         "device": f"CPU, one thread ({platform.machine()})",
-        "clare": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **provenance(),
         "lines": list(lines),
     }
     write_json(RESULTS, facts)

@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from default_features import Features, load
 from measure_heads import SEED, lesson, taught
-from measure_lessons import commit
+from measure_lessons import provenance
 
 from clare.files import write_json
-from clare.version import __version__
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "fifty_lessons.json"
@@ -92,11 +91,8 @@ def keep(lines: Sequence[dict[str, Any]], features: Sequence[Any], names: Sequen
         "num_classes": NUM_CLASSES,
         "features": list(features),
         "seed": SEED,
-        "commit": commit(),
         "device": f"CPU, one thread ({platform.machine()})",
-        "clare": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **provenance(),
         "lines": list(lines),
     }
     write_json(RESULTS, facts)

@@ -11,6 +11,7 @@ make the question harder, which is no forgetting.
 
 import argparse
 import json
+import platform
 import shlex
 import subprocess
 import sys
@@ -37,6 +38,7 @@ from clare.model.records import Mode
 from clare.presets.load import find_backbone, parse_override
 from clare.seeds import generator_at
 from clare.settings import merge
+from clare.version import __version__
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results" / "lessons"
@@ -153,6 +155,12 @@ def falls(after: Sequence[Mapping[str, Any]]) -> dict[str, float]:
             max(old["accuracy"] - new["earlier_among_themselves"] for old, new in pairs), 2
         ),
     }
+
+
+def provenance() -> dict[str, Any]:
+    """Return the commit and the versions behind a measurement."""
+    versions = {"clare": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {"commit": commit(), **versions}
 
 
 def commit() -> str | None:

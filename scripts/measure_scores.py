@@ -4,7 +4,6 @@ python scripts/default_features.py ...                      first, for the featu
 python scripts/measure_scores.py DRAWINGS CUB CIFAR DRAWN_CIFAR DRAWN_NOISE NOISE     writes results/unknown_pairs.json
 """
 
-import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from default_features import load
 from measure_heads import HEADS, lesson, taught
-from measure_lessons import commit
+from measure_lessons import provenance
 from torch import Tensor
 from unknown_scores import (
     area_under_curve,
@@ -33,7 +32,6 @@ from clare.classifier.coverage import empirical_coverage, least_probability
 from clare.classifier.unknown import limit_at
 from clare.files import write_json
 from clare.heads.discriminant import DiscriminantHead
-from clare.version import __version__
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "unknown_pairs.json"
@@ -157,11 +155,8 @@ def main(arguments: Sequence[str]) -> None:
         "command": "python scripts/measure_scores.py " + " ".join(Path(name).name for name in arguments),
         "features": [dict(found.facts) for found in files.values()],
         "seed": 0,
-        "commit": commit(),
         "device": "CPU, one thread",
-        "clare": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **provenance(),
         "pairs": pairs,
     }
     write_json(RESULTS, facts)
